@@ -1,1 +1,1 @@
-"""Stage: ir."""
+"""The one intermediate form: index expressions, hash-consed values, kernels, loop programs."""

@@ -1,0 +1,90 @@
+"""Buffers, stores and kernels: what is computed and where it goes, before any decision how.
+
+    kernel = stores over one space
+    store  = (buffer, index per dimension, value, mode)
+
+The domain of a store is the set of free axes of its index and value: it happens once for every point of it. A fold
+whose bound axes are axes of the space is computed in a pass over them; a fold over private axes (a pooling window)
+is computed at each point. Loops, tiles, passes and lanes are `schedule`'s.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from ridgeline.ir.index import Axis, Index, as_index
+from ridgeline.ir.types import DType
+from ridgeline.ir.value import Value, nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A tensor in memory: element (i, j, ...) lies at i*strides[0] + j*strides[1] + ... elements from its pointer."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Index, ...]
+    strides: tuple[Index, ...]
+
+    @property
+    def numel(self) -> Index:
+        out = as_index(1)
+        for size in self.shape:
+            out = out * size
+        return out
+
+    def offset(self, index: Iterable[Index]) -> Index:
+        """Elements from the buffer's pointer to an element."""
+        out = as_index(0)
+        for i, stride in zip(index, self.strides, strict=True):
+            out = out + i * stride
+        return out
+
+
+class Mode(Enum):
+    """How a store writes: PLAIN once per element, ADD accumulates (duplicates add up, atomically if need be)."""
+
+    PLAIN = "plain"
+    ADD = "add"
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """buffer[index] = value (or += with Mode.ADD), for every point of the domain."""
+
+    buffer: str
+    index: tuple[Index, ...]
+    value: Value
+    mode: Mode = Mode.PLAIN
+
+    @property
+    def domain(self) -> frozenset[Axis]:
+        """The axes this store runs over."""
+        return self.value.axes.union(*(i.axes for i in self.index))
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Stores that run together. `axes` is the space, outermost first; `buffers` all that is loaded or stored."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    stores: tuple[Store, ...]
+    buffers: tuple[Buffer, ...]
+
+    def buffer(self, name: str) -> Buffer:
+        return next(b for b in self.buffers if b.name == name)
+
+    @property
+    def values(self) -> list[Value]:
+        """Every value, operands first, those inside store indices included."""
+        inside = [v for s in self.stores for i in s.index for v in i.reads]
+        return nodes([*inside, *(s.value for s in self.stores)])
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(s.buffer for s in self.stores))
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(v.attr.buffer for v in self.values if v.op == "load"))
