@@ -47,12 +47,13 @@ class LoadAttr:
 class Value:
     """One node. `op` is "const", "iota", "load", "cast", "fold" or a word; `dtype` the type it is computed in."""
 
-    __slots__ = ("__weakref__", "args", "attr", "axes", "dtype", "hash", "op")
+    __slots__ = ("__weakref__", "args", "attr", "axes", "depth", "dtype", "hash", "op")
     op: str
     args: tuple["Value", ...]
     attr: Any
     dtype: DType
     axes: frozenset[Axis]
+    depth: int  # how many folds deep it is
     hash: int
 
     def __hash__(self) -> int:
@@ -144,8 +145,18 @@ def _make(op: str, args: tuple[Value, ...], attr: Any, dtype: DType) -> Value:
     elif op == "fold":
         axes = axes.difference(attr.axes)
     value.axes = axes
+    inside = args if op not in ("load", "iota") else (*args, *_reads(op, attr))
+    value.depth = max((a.depth for a in inside), default=0) + (op == "fold")
     _table[key] = value
     return value
+
+
+def _reads(op: str, attr: Any) -> Iterator[Value]:
+    if op == "load":
+        for index in attr.index:
+            yield from index.reads
+    elif op == "iota":
+        yield from attr.reads
 
 
 def const(number: Number, dtype: DType = F32) -> Value:
@@ -157,7 +168,9 @@ def const(number: Number, dtype: DType = F32) -> Value:
 
 def iota(index: IndexLike, dtype: DType = I64) -> Value:
     """An index expression as an integer value."""
-    return cast(_make("iota", (), as_index(index), I64), dtype)
+    index = as_index(index)
+    number = index.const
+    return const(number, dtype) if number is not None else cast(_make("iota", (), index, I64), dtype)
 
 
 def load(buffer: str, index: Iterable[IndexLike], stored: DType, guard: Value | None = None) -> Value:
@@ -194,9 +207,18 @@ def word(name: str, *args: Like) -> Value:
 
 
 def fold(combiner: str, axes: Iterable[Axis], *args: Value, part: int = 0) -> Value:
-    """One component of a combiner over bound axes. Over no axes it is the finished single element."""
+    """One component of a combiner over bound axes. Over no axes it is the finished single element.
+
+    Bound axes are renamed by depth (r1, r2, ... outwards), so folds equal but for their names are one object.
+    """
     info = COMBINERS[combiner]
-    attr = FoldAttr(combiner, tuple(axes), part)
+    given = tuple(axes)
+    level = 1 + max((a.depth for a in args), default=0)
+    bound = tuple(Axis(f"r{level}" if k == 0 else f"r{level}_{k}", a.size) for k, a in enumerate(given))
+    if given != bound:
+        images = {a: as_index(b) for a, b in zip(given, bound, strict=True)}
+        args = tuple(substitute(a, images) for a in args)
+    attr = FoldAttr(combiner, bound, part)
     return _make("fold", args, attr, info.result(part, tuple(a.dtype for a in args)))
 
 
@@ -211,11 +233,7 @@ def fresh(size: IndexLike, name: str = "t") -> Axis:
 def operands(value: Value) -> Iterator[Value]:
     """Direct children, values inside index expressions included."""
     yield from value.args
-    if value.op == "load":
-        for index in value.attr.index:
-            yield from index.reads
-    elif value.op == "iota":
-        yield from value.attr.reads
+    yield from _reads(value.op, value.attr)
 
 
 def nodes(roots: Iterable[Value]) -> list[Value]:
@@ -300,11 +318,11 @@ class _Substitution:
         return v if args == v.args else _make(v.op, args, v.attr, v.dtype)
 
     def _fold(self, v: Value) -> Value:
+        # Bound axes get fresh names first, so that no image can be captured; `fold` names them again.
         attr: FoldAttr = v.attr
+        bound = tuple(fresh(a.size) for a in attr.axes)
         images = {a: i for a, i in self.images.items() if a not in attr.axes and a in v.axes}
-        captured = frozenset().union(*(i.axes for i in images.values())) if images else frozenset()
-        bound = tuple(fresh(a.size, a.name.rstrip("0123456789")) if a in captured else a for a in attr.axes)
-        images |= {a: as_index(b) for a, b in zip(attr.axes, bound, strict=True) if a is not b}
+        images |= {a: as_index(b) for a, b in zip(attr.axes, bound, strict=True)}
         inner = _Substitution(images, self.inline)
         args = tuple(inner.value(a) for a in v.args)
         return fold(attr.combiner, bound, *args, part=attr.part)

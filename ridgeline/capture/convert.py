@@ -1,0 +1,301 @@
+"""FX graph -> operator graph: each ATen call becomes a node with the definitions its row gives.
+
+Takes a graph of OpOverloads whose nodes carry fake tensors in meta["val"]; gives an `ir.graph.Graph`. What no row
+covers becomes a LIBRARY node with the reason; strict mode raises instead. Reads no real tensor and adds no guard.
+"""
+
+import operator as builtin
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch.fx import GraphModule
+from torch.fx import Node as FxNode
+
+from ridgeline.base.errors import CannotConvert, NoRow
+from ridgeline.capture.lines import user_line
+from ridgeline.ir.graph import Definition, Graph, Node, NodeKind
+from ridgeline.ir.index import Index, Sym, as_index
+from ridgeline.ir.kernel import Buffer, Mode
+from ridgeline.ir.types import BF16, BOOL, DTYPES, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
+from ridgeline.ops import families
+from ridgeline.ops.array import Array, loaded
+from ridgeline.ops.table import Context, Kind, Row, Scatter, find
+
+FROM_TORCH: dict[torch.dtype, DType] = {
+    **{torch.float64: F64, torch.float32: F32, torch.bfloat16: BF16, torch.float16: F16},
+    **{torch.int64: I64, torch.int32: I32, torch.int16: I16, torch.int8: I8},
+    **{torch.uint64: U64, torch.uint32: U32, torch.uint16: U16, torch.uint8: U8, torch.bool: BOOL},
+    **{torch.float8_e4m3fn: DTYPES["f8e4m3"], torch.float8_e5m2: DTYPES["f8e5m2"]},
+}
+# Arguments that say where or how a tensor is made, not what is in it.
+PLACEMENT = frozenset(("device", "layout", "pin_memory", "memory_format", "non_blocking"))
+
+assert families.LOADED
+
+
+def convert_size(size: Any) -> Index:
+    """An int or SymInt as an index expression. Raises CannotConvert for forms outside our algebra."""
+    if isinstance(size, int):
+        return as_index(size)
+    return _from_sympy(size.node.expr)
+
+
+def _from_sympy(expr: Any) -> Index:
+    if expr.is_Integer:
+        return as_index(int(expr))
+    if expr.is_Symbol:
+        return as_index(Sym(expr.name, 2 if expr.name.startswith("s") else 0))
+    if isinstance(expr, sympy.Add | sympy.Mul):
+        out = as_index(0 if isinstance(expr, sympy.Add) else 1)
+        for part in map(_from_sympy, expr.args):
+            out = out + part if isinstance(expr, sympy.Add) else out * part
+        return out
+    if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and int(expr.exp) > 0:
+        out = base = _from_sympy(expr.base)
+        for _ in range(int(expr.exp) - 1):
+            out = out * base
+        return out
+    kind = type(expr).__name__
+    if kind in ("FloorDiv", "CleanDiv"):
+        return _from_sympy(expr.args[0]) // _from_sympy(expr.args[1])
+    if kind in ("Mod", "PythonMod"):
+        return _from_sympy(expr.args[0]) % _from_sympy(expr.args[1])
+    if kind == "ModularIndexing":
+        return (_from_sympy(expr.args[0]) // _from_sympy(expr.args[1])) % _from_sympy(expr.args[2])
+    raise CannotConvert(f"size {expr} is outside the index algebra")
+
+
+def buffer_of(name: str, fake: torch.Tensor) -> Buffer:
+    """The declared form of a fake tensor."""
+    dtype = FROM_TORCH.get(fake.dtype)
+    if dtype is None:
+        raise CannotConvert(f"dtype {fake.dtype} is not one of ours")
+    if fake.layout is not torch.strided or fake.is_conj() or fake.is_neg():
+        raise CannotConvert(f"layout {fake.layout} or a lazy conjugate")
+    shape = tuple(convert_size(s) for s in fake.shape)
+    strides = tuple(convert_size(s) for s in fake.stride())
+    return Buffer(name, dtype, shape, strides)
+
+
+def operator_name(target: Any) -> str:
+    """ "aten.add.Tensor" for an OpOverload, the plain name for anything else."""
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    return getattr(target, "__name__", str(target))
+
+
+class _Converter:
+    def __init__(self, module: GraphModule, name: str, backward: bool, strict: bool) -> None:
+        self.module, self.name, self.backward, self.strict = module, name, backward, strict
+        self.nodes: list[Node] = []
+        self.inputs: list[str] = []
+        self.buffers: dict[str, Buffer] = {}
+        self.outputs: list[str | Index | None] = []
+        self.hints: dict[str, int] = {}
+        self.parts: dict[str, str] = {}  # a getitem's name -> the buffer it picks
+
+    def run(self) -> Graph:
+        for fx in self.module.graph.nodes:
+            self.visit(fx)
+        return Graph(
+            self.name, tuple(self.nodes), tuple(self.inputs), tuple(self.outputs), dict(self.buffers), self.hints
+        )
+
+    def visit(self, fx: FxNode) -> None:
+        if fx.op == "placeholder" or fx.op == "get_attr":
+            self.inputs.append(fx.name)
+            self.declare(fx.name, fx.meta.get("val"))
+            self.nodes.append(Node(fx.name, fx.op, NodeKind.INPUT, self.declared(fx), ()))
+        elif fx.op == "output":
+            flat = fx.args[0] if isinstance(fx.args[0], Sequence) else [fx.args[0]]
+            self.outputs = [self.output(a) for a in flat]
+        elif fx.target is builtin.getitem and isinstance(fx.args[0], FxNode):
+            source = fx.args[0]
+            self.parts[fx.name] = self.parts.get(f"{source.name}.{fx.args[1]}", f"{source.name}.{fx.args[1]}")
+        elif fx.op == "call_function":
+            self.call(fx)
+        else:
+            raise CannotConvert(f"graph node {fx.op} {fx.target}")
+
+    def output(self, value: Any) -> str | Index | None:
+        if isinstance(value, FxNode):
+            fake = value.meta.get("val")
+            if isinstance(fake, torch.SymInt):
+                return convert_size(fake)
+            return self.parts.get(value.name, value.name) if isinstance(fake, torch.Tensor) else value.name
+        return as_index(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def declare(self, name: str, fake: Any) -> None:
+        if isinstance(fake, torch.SymInt):
+            self.hint(fake)
+        if not isinstance(fake, torch.Tensor):
+            return
+        for size in (*fake.shape, *fake.stride()):
+            if isinstance(size, torch.SymInt):
+                self.hint(size)
+        self.buffers[name] = buffer_of(name, fake)
+
+    def hint(self, size: torch.SymInt) -> None:
+        for symbol in size.node.expr.free_symbols:
+            known = getattr(size.node.shape_env, "backed_var_to_val", None) or size.node.shape_env.var_to_val
+            if symbol in known:
+                self.hints[symbol.name] = int(known[symbol])
+
+    def declared(self, fx: FxNode) -> tuple[Buffer, ...]:
+        fake = fx.meta.get("val")
+        if isinstance(fake, torch.Tensor):
+            return (self.buffers[fx.name],) if fx.name in self.buffers else ()
+        if isinstance(fake, list | tuple):
+            names = (f"{fx.name}.{k}" for k in range(len(fake)))
+            return tuple(self.buffers[n] for n in names if n in self.buffers)
+        return ()
+
+    def call(self, fx: FxNode) -> None:
+        fake = fx.meta.get("val")
+        try:
+            self.declare(fx.name, fake)
+            for k, part in enumerate(fake if isinstance(fake, list | tuple) else ()):
+                self.declare(f"{fx.name}.{k}", part)
+            node = self.node(fx, find(operator_name(fx.target)))
+        except CannotConvert as reason:
+            node = self.library(fx, str(reason), None)
+        if self.strict and node.reason is not None:
+            raise NoRow(node.operator, node.reason)
+        self.nodes.append(node)
+
+    def library(self, fx: FxNode, reason: str | None, flops: Mapping[str, float] | None) -> Node:
+        return Node(
+            *(fx.name, operator_name(fx.target), NodeKind.LIBRARY, self.declared(fx), self.tensor_inputs(fx)),
+            call=fx,
+            reason=reason,
+            flops=flops,
+            family="library",
+            **self.origin(fx),
+        )
+
+    def origin(self, fx: FxNode) -> dict[str, Any]:
+        return {"line": user_line(fx), "backward": self.backward or "bwd" in str(fx.meta.get("partitioner_tag", ""))}
+
+    def tensor_inputs(self, fx: FxNode) -> tuple[str, ...]:
+        names = (self.parts.get(a.name, a.name) for a in fx.all_input_nodes)
+        return tuple(dict.fromkeys(n for n in names if n in self.buffers))
+
+    def node(self, fx: FxNode, row: Row | None) -> Node:
+        if row is None:
+            return self.library(fx, "no row in the table", None)
+        args, kwargs = self.arguments(fx)
+        out = self.declared(fx)
+        if not out:
+            raise CannotConvert("its result is not a tensor")
+        if row.kind is Kind.LIBRARY:
+            flops = row.body(*args, **kwargs, **({"context": self.context(fx, out)} if row.wants_context else {}))
+            return self.library(fx, None, flops)
+        results = row.apply(self.context(fx, out), args, kwargs)
+        definitions = tuple(
+            define(b, r) for b, r in zip(self.slots(fx), results, strict=False) if r is not None and b is not None
+        )
+        kind = NodeKind.VIEW if row.kind is Kind.VIEW else NodeKind.COMPUTE
+        written = fx.args[0] if _writes_first(fx) else None
+        storage = self.parts.get(written.name, written.name) if isinstance(written, FxNode) else None
+        return Node(
+            *(fx.name, operator_name(fx.target), kind, out, self.tensor_inputs(fx), definitions),
+            call=fx,
+            storage=storage,
+            family=row.kind.value,
+            **self.origin(fx),
+        )
+
+    def slots(self, fx: FxNode) -> list[Buffer | None]:
+        fake = fx.meta["val"]
+        if isinstance(fake, torch.Tensor):
+            return [self.buffers[fx.name]]
+        return [self.buffers.get(f"{fx.name}.{k}") for k in range(len(fake))]
+
+    def context(self, fx: FxNode, out: tuple[Buffer, ...]) -> Context:
+        fakes = [_fake(a) for a in fx.args]
+        tensors = [f for f in fakes if isinstance(f, torch.Tensor)]
+        numbers = [f for f in fakes if isinstance(f, bool | int | float)]
+        promoted = tensors[0] if tensors else None
+        dtype = out[0].dtype if promoted is None else FROM_TORCH.get(_promote(tensors, numbers), out[0].dtype)
+        return Context(out, dtype)
+
+    def arguments(self, fx: FxNode) -> tuple[list[Any], dict[str, Any]]:
+        """Arguments in the order of the schema, defaults filled in, placement dropped."""
+        schema = fx.target._schema  # type: ignore[union-attr]
+        given = {a.name: v for a, v in zip(schema.arguments, fx.args, strict=False)} | dict(fx.kwargs)
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for a in schema.arguments:
+            value = self.argument(given.get(a.name, a.default_value))
+            if a.name in PLACEMENT:
+                continue
+            if a.kwarg_only:
+                kwargs[a.name] = value
+            else:
+                args.append(value)
+        return args, kwargs
+
+    def argument(self, value: Any) -> Any:
+        if isinstance(value, FxNode):
+            fake = value.meta.get("val")
+            if isinstance(fake, torch.Tensor):
+                name = self.parts.get(value.name, value.name)
+                if name not in self.buffers:
+                    raise CannotConvert(f"{name} is not a tensor of ours")
+                return loaded(self.buffers[name])
+            if isinstance(fake, torch.SymInt):
+                return convert_size(fake)
+            if isinstance(fake, int | float | bool):
+                return fake
+            raise CannotConvert(f"argument {value.name} is known only at run time")
+        if isinstance(value, list | tuple):
+            return tuple(self.argument(v) for v in value)
+        if isinstance(value, torch.dtype):
+            if value not in FROM_TORCH:
+                raise CannotConvert(f"dtype {value} is not one of ours")
+            return FROM_TORCH[value]
+        if isinstance(value, torch.SymInt):
+            return convert_size(value)
+        if isinstance(value, complex):
+            raise CannotConvert("a complex number")
+        return value
+
+
+def _fake(value: Any) -> Any:
+    return value.meta.get("val") if isinstance(value, FxNode) else value
+
+
+def _promote(tensors: Sequence[torch.Tensor], numbers: Sequence[Any]) -> torch.dtype:
+    """The type PyTorch compares and computes in, dimensioned tensors before 0-dim ones before numbers."""
+    metas: list[Any] = [torch.empty([1] * min(t.dim(), 1), dtype=t.dtype, device="meta") for t in tensors]
+    result = metas[0]
+    for other in [*metas[1:], *numbers]:
+        dtype = torch.result_type(result, other)
+        dim = max(result.dim(), other.dim() if isinstance(other, torch.Tensor) else 0)
+        result = torch.empty([1] * dim, dtype=dtype, device="meta")
+    out: torch.dtype = result.dtype
+    return out
+
+
+def _writes_first(fx: FxNode) -> bool:
+    schema = fx.target._schema  # type: ignore[union-attr]
+    return bool(schema.is_mutable and schema.arguments and schema.arguments[0].is_write)
+
+
+def define(buffer: Buffer, result: Array | Scatter) -> Definition:
+    """A row's result as the definition of a buffer, in the buffer's own type and shape."""
+    if isinstance(result, Scatter):
+        initial = define(buffer, result.initial)
+        value = Array(result.axes, result.value).cast(buffer.dtype).value
+        mode = Mode.ADD if result.add else Mode.PLAIN
+        return Definition(buffer, result.axes, value, result.index, mode, initial)
+    if result.shape != buffer.shape:
+        result = result.expand(buffer.shape)
+    return Definition(buffer, result.axes, result.cast(buffer.dtype).value)
+
+
+def convert(module: GraphModule, name: str = "graph", backward: bool = False, strict: bool = False) -> Graph:
+    """The operator graph of an FX graph of ATen operators."""
+    return _Converter(module, name, backward, strict).run()

@@ -1,0 +1,155 @@
+"""The table of operators: one row an operator or overload, and how a row is applied.
+
+A row says all that is known of one ATen operator. Kinds:
+
+    SCALAR     a body in words, applied at each element of the broadcast shape
+    FOLD       reductions
+    INDEX      a map from output to input positions (views, cat, pad, pooling, ...)
+    VIEW       an INDEX row that ATen does without moving a byte
+    SCATTER    writes at computed positions
+    COMPOSITE  an expression in other rows: softmax, norms, losses
+    LIBRARY    a call to ATen with a known amount of work
+
+Bodies take arrays, numbers, tuples and DTypes in the order of the ATen schema; keyword-only arguments by name. A
+body may branch on those (they are known at conversion), never on values. What a row cannot do it refuses with
+CannotConvert, and the operator is then run by torch.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from ridgeline.base.errors import DuplicateRow
+from ridgeline.ir.index import Axis, Index
+from ridgeline.ir.kernel import Buffer
+from ridgeline.ir.types import DType
+from ridgeline.ir.value import Value
+from ridgeline.ops.array import Array, pointwise
+
+
+class Kind(Enum):
+    """What a row is."""
+
+    SCALAR = "scalar"
+    FOLD = "fold"
+    INDEX = "index"
+    VIEW = "view"
+    SCATTER = "scatter"
+    COMPOSITE = "composite"
+    LIBRARY = "library"
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """An array changed at computed positions: out = initial; out[index] += or = value over `axes`.
+
+    With `add` duplicates add up; without it the caller knows that no two points share a position or that any wins.
+    """
+
+    initial: Array
+    axes: tuple[Axis, ...]
+    index: tuple[Index, ...]
+    value: Value
+    add: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a body may ask beyond its arguments: the outputs as PyTorch declares them, and the promoted type."""
+
+    out: tuple[Buffer, ...]
+    promoted: DType
+
+
+Result = Array | Scatter | None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One operator. `cast` says what array arguments of a SCALAR row become first: "out", "promoted" or "none"."""
+
+    operators: tuple[str, ...]
+    kind: Kind
+    body: Callable[..., Any]
+    where: str
+    cast: str = "none"
+    wants_context: bool = False
+
+    def apply(self, context: Context, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Result, ...]:
+        """The arrays of all outputs (None for one that is not made)."""
+        if self.kind is Kind.SCALAR:
+            return (self._pointwise(context, args, kwargs),)
+        extra = {"context": context} if self.wants_context else {}
+        out = self.body(*args, **kwargs, **extra)
+        return out if isinstance(out, tuple) else (out,)
+
+    def _pointwise(self, context: Context, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Array:
+        target = {"out": context.out[0].dtype, "promoted": context.promoted}.get(self.cast)
+        places = [k for k, a in enumerate(args) if isinstance(a, Array)]
+        arrays = [args[k].cast(target) if target is not None else args[k] for k in places]
+
+        def at_point(*values: Value) -> Value:
+            full = list(args)
+            for k, v in zip(places, values, strict=True):
+                full[k] = v
+            out: Value = self.body(*full, **kwargs)
+            return out
+
+        return pointwise(at_point, *arrays)
+
+
+TABLE: dict[str, Row] = {}
+
+
+def _add(row: Row) -> None:
+    for operator in row.operators:
+        if operator in TABLE:
+            raise DuplicateRow(operator, TABLE[operator].where, row.where)
+        TABLE[operator] = row
+
+
+def _decorator(kind: Kind, operators: tuple[str, ...], cast: str = "none") -> Callable[[Callable[..., Any]], Any]:
+    def register(body: Callable[..., Any]) -> Callable[..., Any]:
+        where = f"{body.__module__}:{body.__name__}"
+        wants = "context" in inspect.signature(body).parameters
+        _add(Row(operators, kind, body, where, cast, wants))
+        return body
+
+    return register
+
+
+def scalar(*operators: str, cast: str = "out") -> Callable[[Callable[..., Value]], Any]:
+    """A row whose body works on the values at one element. Names: "aten.add" (all overloads) or "aten.add.Tensor"."""
+    return _decorator(Kind.SCALAR, operators, cast)
+
+
+def fold_row(*operators: str) -> Callable[[Callable[..., Any]], Any]:
+    return _decorator(Kind.FOLD, operators)
+
+
+def index_row(*operators: str) -> Callable[[Callable[..., Any]], Any]:
+    return _decorator(Kind.INDEX, operators)
+
+
+def view_row(*operators: str) -> Callable[[Callable[..., Any]], Any]:
+    return _decorator(Kind.VIEW, operators)
+
+
+def scatter_row(*operators: str) -> Callable[[Callable[..., Any]], Any]:
+    return _decorator(Kind.SCATTER, operators)
+
+
+def composite(*operators: str) -> Callable[[Callable[..., Any]], Any]:
+    return _decorator(Kind.COMPOSITE, operators)
+
+
+def library(*operators: str) -> Callable[[Callable[..., Any]], Any]:
+    """A row run by ATen. Its body takes the same arguments and gives FLOPs by number format."""
+    return _decorator(Kind.LIBRARY, operators)
+
+
+def find(operator: str) -> Row | None:
+    """The row of an overload ("aten.add.Tensor"): its own, else its packet's ("aten.add")."""
+    return TABLE.get(operator) or TABLE.get(operator.rpartition(".")[0])
