@@ -3,9 +3,9 @@
     kernel = stores over one space
     store  = (buffer, index per dimension, value, mode)
 
-The domain of a store is the set of free axes of its index and value: it happens once for every point of it. A fold
-whose bound axes are axes of the space is computed in a pass over them; a fold over private axes (a pooling window)
-is computed at each point. Loops, tiles, passes and lanes are `schedule`'s.
+The domain of a store is the set of free axes of its index and value: it happens once for every point of it. The
+bound axes of a fold are its own (r1, r2, ...); `schedule` may let one run along an axis of the space of the same size
+that is not free in the fold, which changes no result. Loops, tiles, passes and lanes are `schedule`'s.
 """
 
 from collections.abc import Iterable
