@@ -21,7 +21,7 @@ class Work:
 
     bytes_read: int = 0
     bytes_written: int = 0
-    flops: Mapping[str, float] | None = field(default=NONE)
+    flops: Mapping[str, float] | None = field(default_factory=lambda: NONE)
     special_ops: float = 0  # exp, log, tanh, erf, sin, cos, pow, sqrt, division
     random_numbers: float = 0
     launches: int = 1
@@ -63,7 +63,7 @@ class Limit:
 
     seconds: float
     binds: str  # "memory", "L3", "fp32", "bf16 matmul", "special", "random", "launch", ...
-    by_resource: Mapping[str, float] = field(default=NONE)  # seconds each resource alone would take
+    by_resource: Mapping[str, float] = field(default_factory=lambda: NONE)  # seconds each resource alone would take
 
 
 @dataclass(frozen=True, slots=True)
