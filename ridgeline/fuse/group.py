@@ -1,0 +1,171 @@
+"""Groups: units that become one kernel, and whether that kernel can be one.
+
+A kernel can hold its units when they share one space. With no row statistics inside, everything stored runs over the
+whole space (folds may be left pending, as partial results). When something reads a fold more widely than the fold is
+kept, the axes it is kept along are the rows of the kernel; all such folds must have the same rows, and everything
+stored must run along them.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ridgeline.fuse.space import Solution, access, mapped, plain
+from ridgeline.fuse.unit import Unit
+from ridgeline.ir.index import Axis, Index, as_index
+from ridgeline.ir.kernel import Buffer
+from ridgeline.ir.value import Value, fresh, substitute_index
+
+# Values in one kernel: beyond this the registers of any target overflow and compile time grows faster than savings.
+MOST_VALUES = 400
+MOST_BUFFERS = 40
+
+
+@dataclass(eq=False)
+class Group:
+    """Units with their maps into common atoms. `mask` has a bit for each unit of its region."""
+
+    units: list[Unit]
+    maps: dict[str, dict[Axis, Index]]
+    atoms: frozenset[Axis]
+    refused: dict[str, str] = field(default_factory=dict)  # buffer -> why it could not be fused away
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self.maps)
+
+    @property
+    def position(self) -> int:
+        return min(u.position for u in self.units)
+
+
+def single(unit: Unit) -> Group:
+    """A unit as a group of its own."""
+    axis_map = {a: as_index(fresh(a.size, "g")) for a in sorted(unit.space, key=lambda a: a.name)}
+    atoms = frozenset(a for i in axis_map.values() for a in i.axes)
+    axis_map |= {a: as_index(0) for a in unit.definition.axes if a.size.const == 1}
+    return Group([unit], {unit.name: axis_map}, atoms)
+
+
+Equation = tuple[list[Index], list[Index], tuple[Index, ...]]
+
+
+def _produced(group: Group, name: str) -> tuple[Unit, list[Index]] | None:
+    """A unit of the group and the position its buffer is stored at, over the group's atoms."""
+    if name not in group.maps:
+        return None
+    unit = next(u for u in group.units if u.name == name)
+    if unit.is_scatter:
+        return None
+    axis_map = group.maps[name]
+    return unit, [axis_map.get(a, as_index(0)) for a in unit.definition.axes]
+
+
+def crossing(a: Group, b: Group) -> list[tuple[Unit, Value, Group, Group]]:
+    """Loads in one group of what the other makes: (reader, load, reader's group, maker's group)."""
+    return [
+        (u, v, reader, maker)
+        for reader, maker in ((b, a), (a, b))
+        for u in reader.units
+        for v in u.loads
+        if v.attr.buffer in maker.maps
+    ]
+
+
+def join(a: Group, b: Group, shared: Iterable[str], buffers: Mapping[str, Buffer]) -> Group | str:
+    """The two as one group, or why they cannot be. `shared` are buffers that both read, largest first."""
+    if sum(len(u.values) for u in (*a.units, *b.units)) > MOST_VALUES:
+        return "the kernel would be too large"
+    solution = Solution()
+    linked = False
+    for unit, load, reader, maker in crossing(a, b):
+        made = _produced(maker, load.attr.buffer)
+        if made is None:
+            return "it is written by a scatter"
+        if load.attr.index and not solution.equate(
+            made[1], access(load, reader.maps[unit.name]), made[0].definition.buffer.shape
+        ):
+            return f"{unit.node.operator} reads it at other positions than it is made"
+        linked = True
+    for name in shared:
+        linked = _align_reads(a, b, name, buffers[name], solution) or linked
+    if not linked:
+        return "their spaces have nothing in common"
+    if not (solution.injective(a.atoms) and solution.injective(b.atoms)):
+        return "two axes would become one"
+    _align_folds(a, b, solution)
+    return _joined(a, b, solution)
+
+
+def _align_reads(a: Group, b: Group, name: str, buffer: Buffer, solution: Solution) -> bool:
+    """Tries to let both read a shared buffer at the same positions; leaves the solution alone if that fails."""
+    left = [access(v, a.maps[u.name]) for u in a.units for v in u.loads if v.attr.buffer == name and not v.args]
+    right = [access(v, b.maps[u.name]) for u in b.units for v in u.loads if v.attr.buffer == name and not v.args]
+    for one in left[:2]:
+        for other in right[:2]:
+            before = dict(solution.images)
+            fits = solution.equate(one, other, buffer.shape)
+            if fits and solution.injective(a.atoms) and solution.injective(b.atoms):
+                return True
+            solution.images = before
+    return False
+
+
+def _align_folds(a: Group, b: Group, solution: Solution) -> None:
+    """Lets an axis bound in one group run along an axis of equal size that only the other has."""
+    for group, other in ((a, b), (b, a)):
+        bound = {x for u in group.units for f in u.folds for x in mapped(f.bound, group.maps[u.name])}
+        theirs = {x for i in other.atoms for x in solution.apply(as_index(i)).axes}
+        mine = {x for i in group.atoms for x in solution.apply(as_index(i)).axes}
+        for axis in sorted(bound, key=lambda x: x.name):
+            image = plain(solution.apply(as_index(axis)))
+            if image is None or image in theirs:
+                continue
+            match = next((t for t in sorted(theirs - mine, key=lambda x: x.name) if t.size is image.size), None)
+            if match is not None:
+                step = {image: as_index(match)}
+                solution.images = {k: substitute_index(i, step) for k, i in solution.images.items()} | step
+                mine.add(match)
+
+
+def _joined(a: Group, b: Group, solution: Solution) -> Group | str:
+    maps = {
+        name: {axis: solution.apply(i) for axis, i in axis_map.items()}
+        for group in (a, b)
+        for name, axis_map in group.maps.items()
+    }
+    atoms = frozenset(x for i in a.atoms | b.atoms for x in solution.apply(as_index(i)).axes)
+    units = sorted((*a.units, *b.units), key=lambda u: (u.position, u.is_scatter))
+    return Group(units, maps, atoms, a.refused | b.refused)
+
+
+def rows_of(group: Group, stored: Callable[[Unit], bool]) -> frozenset[Axis] | str | None:
+    """The rows of the kernel, None when it needs none, or why it cannot be one kernel."""
+    rows: set[frozenset[Axis]] = set()
+    pending: dict[str, set[frozenset[Axis]]] = {}
+    for unit in group.units:
+        axis_map = group.maps[unit.name]
+        space = mapped(unit.space, axis_map)
+        mine: set[frozenset[Axis]] = set()
+        for f in unit.folds:
+            (rows if f.consumed else mine).add(mapped(f.kept, axis_map))
+        for name in unit.reads:
+            for kept in pending.get(name, ()):
+                (mine if space <= kept else rows).add(kept)
+        pending[unit.name] = mine
+    if len(rows) > 1:
+        return "two row statistics are kept along different axes"
+    kept_rows = next(iter(rows)) if rows else None
+    for unit in group.units:
+        axis_map = group.maps[unit.name]
+        space = mapped(unit.space, axis_map)
+        if not stored(unit):
+            continue
+        if kept_rows is None and space != group.atoms:
+            return "what it stores would not run over the whole space"
+        if kept_rows is not None and not kept_rows <= space:
+            return "what it stores does not run along the rows"
+        if kept_rows is not None:
+            for kept in pending[unit.name]:
+                if kept != kept_rows and not kept.isdisjoint(kept_rows):
+                    return "a sum would be kept along part of the rows"
+    return kept_rows

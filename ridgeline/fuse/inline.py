@@ -1,0 +1,108 @@
+"""Recompute moves that pay before any merging: a cheap elementwise tensor is made again by each of its readers.
+
+Taken when its readers then move fewer bytes than storing it once and reading it back: a producer that broadcasts, one
+that is read in parts (cat, pad, slices), one that several regions read. Priced with the arithmetic it repeats.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ridgeline.base.records import MoveAccount
+from ridgeline.cost.count import Hints, bytes_read, points
+from ridgeline.fuse.price import Price
+from ridgeline.fuse.space import plain
+from ridgeline.fuse.unit import (
+    Unit,
+    Units,
+    read_index_through,
+    read_through,
+    unit_arithmetic,
+    unit_reads,
+    unit_write,
+)
+from ridgeline.ir.graph import Definition
+
+# An elementwise body longer than this is stored rather than repeated.
+MOST_REPEATED = 24
+MOST_READERS = 16
+
+
+def inline_cheap(units: Units, need: Mapping[str, str], hints: Hints, price: Price) -> tuple[Units, list[MoveAccount]]:
+    """The units after recompute moves, and the moves."""
+    kept = dict(units.units)
+    moves: list[MoveAccount] = []
+    readers: dict[str, list[str]] = {}
+    for unit in kept.values():
+        for name in unit.reads:
+            readers.setdefault(name, []).append(unit.name)
+    for name in list(kept):
+        unit = kept[name]
+        mine = [kept[r] for r in readers.get(name, ()) if r in kept]
+        if name in need or not mine or not _repeatable(unit, mine):
+            continue
+        changed = [_with_inlined(r, unit.definition) for r in mine]
+        saved, seconds = _gain(unit, mine, changed, units, hints, price)
+        aligned = all(_aligned(r, unit) for r in mine)
+        if saved <= 0 or seconds <= 0 or (aligned and len(mine) == 1):
+            continue  # one reader at the same positions is an ordinary merge
+        for r in changed:
+            kept[r.name] = r
+            for source in unit.reads:
+                readers.setdefault(source, []).append(r.name)
+        del kept[name]
+        moves.append(
+            MoveAccount(
+                *("recompute", True, unit.node.operator, unit.node.line, float(saved), seconds),
+                f"{len(mine)} readers make {name} again from {', '.join(unit.reads) or 'nothing'}",
+            )
+        )
+    return replace(units, units=kept), moves
+
+
+def _repeatable(unit: Unit, readers: list[Unit]) -> bool:
+    return (
+        not unit.is_scatter
+        and unit.storage is None
+        and not unit.folds
+        and len(unit.values) <= MOST_REPEATED
+        and len(readers) <= MOST_READERS
+        and not any(r.storage == unit.name for r in readers)
+    )
+
+
+def _aligned(reader: Unit, unit: Unit) -> bool:
+    """Whether every load of it goes along whole axes."""
+    shape = unit.definition.buffer.shape
+    positions = [v.attr.index for v in reader.loads if v.attr.buffer == unit.name]
+    return all(
+        size.const == 1 or ((axis := plain(i)) is not None and axis.size is size)
+        for index in positions
+        for i, size in zip(index, shape, strict=True)
+    )
+
+
+def _with_inlined(reader: Unit, made: Definition) -> Unit:
+    source = {made.buffer.name: made}
+    d = reader.definition
+    changed = replace(
+        d, value=read_through(d.value, source), index=tuple(read_index_through(i, source) for i in d.index)
+    )
+    return Unit(reader.name, reader.node, changed, reader.position, reader.storage)
+
+
+def _gain(
+    unit: Unit, before: list[Unit], after: list[Unit], units: Units, hints: Hints, price: Price
+) -> tuple[int, float]:
+    """Bytes and seconds saved, as if each reader were a kernel of its own and the unit one too."""
+    reads = unit_reads(unit, units.buffers, hints)
+    saved = sum(reads.values()) + unit_write(unit, hints)
+    for old, new in zip(before, after, strict=True):
+        saved += sum(unit_reads(old, units.buffers, hints).values())
+        saved -= sum(bytes_read(new.values, units.buffers, hints).values())
+    flops, special, _ = unit_arithmetic(unit, hints)
+    own = max(points(unit.domain, hints), 1)
+    times = sum(points(v.axes, hints) for r in before for v in r.loads if v.attr.buffer == unit.name) / own - 1
+    again = max(times, 0.0) * max(
+        special * price.special_s, max((c * price.flop_s.get(f, 0.0) for f, c in flops.items()), default=0.0)
+    )
+    return saved, saved * price.byte_s - again

@@ -1,0 +1,134 @@
+"""Cuts a graph into regions in which units may be merged without looking outside.
+
+The depth of a node is the largest number of library calls on any path to it. Two units of one depth cannot have a
+library call between them, so a merge inside a depth can only be illegal by a path through units of that same depth.
+A unit that merges with nothing before it sinks to the depth of its nearest reader. A region is a connected part of
+one depth, at most 256 units.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from ridgeline.fuse.unit import Unit, Units
+from ridgeline.ir.graph import Graph, NodeKind
+
+MOST_UNITS = 256
+
+
+def _bases(graph: Graph, units: Units) -> dict[str, tuple[str, ...]]:
+    """For each buffer, the stored buffers it is a view of (itself if it is stored)."""
+    base: dict[str, tuple[str, ...]] = {}
+    for node in graph.nodes:
+        if node.kind is NodeKind.VIEW:
+            below = tuple(dict.fromkeys(b for name in node.inputs for b in base.get(name, (name,))))
+            base |= {b.name: below for b in node.outputs}
+    return base
+
+
+def needed_outside(graph: Graph, units: Units) -> dict[str, str]:
+    """Buffers that must be in memory whatever the walk decides, each with the reason."""
+    base = _bases(graph, units)
+    need: dict[str, str] = {}
+    for node in graph.nodes:
+        if node.kind is NodeKind.LIBRARY:
+            for name in node.inputs:
+                for b in base.get(name, (name,)):
+                    need.setdefault(b, f"{node.operator} is a library call and reads it")
+    for name in graph.kept:
+        for b in base.get(name, (name,)):
+            need[b] = "it is an output of the graph"
+    for unit in units.units.values():
+        if unit.storage is not None and unit.storage not in units.units:
+            need[unit.name] = "it updates an input in place"
+    return need
+
+
+def depths(graph: Graph, units: Units) -> dict[str, int]:
+    """The depth of every buffer and node name."""
+    base = _bases(graph, units)
+    depth: dict[str, int] = {}
+    own: dict[str, list[Unit]] = {}
+    for unit in units.units.values():
+        own.setdefault(unit.node.name, []).append(unit)
+    readers = _readers(graph, units, base)
+    for node in graph.nodes:
+        if node.kind is NodeKind.LIBRARY:
+            at = max((depth.get(b, 0) for name in node.inputs for b in base.get(name, (name,))), default=0)
+            depth[node.name] = at
+            depth |= {b.name: at + 1 for b in node.outputs}
+            continue
+        for unit in own.get(node.name, ()):
+            at = max((depth.get(name, 0) for name in unit.reads), default=0)
+            if unit.storage is not None:
+                before = (depth.get(r, 0) + is_call for r, is_call in readers.get(unit.storage, ()) if r != unit.name)
+                at = max(at, *before, 0)
+            depth[unit.name] = at
+    _sink(graph, units, depth, readers)
+    return depth
+
+
+def _readers(graph: Graph, units: Units, base: Mapping[str, tuple[str, ...]]) -> dict[str, list[tuple[str, bool]]]:
+    """Who reads each stored buffer: (unit or node name, whether it is a library call)."""
+    readers: dict[str, list[tuple[str, bool]]] = {}
+    for unit in units.units.values():
+        for name in unit.reads:
+            readers.setdefault(name, []).append((unit.name, False))
+    for node in graph.nodes:
+        if node.kind is NodeKind.LIBRARY:
+            for name in node.inputs:
+                for b in base.get(name, (name,)):
+                    readers.setdefault(b, []).append((node.name, True))
+    return readers
+
+
+def _sink(graph: Graph, units: Units, depth: dict[str, int], readers: Mapping[str, list[tuple[str, bool]]]) -> None:
+    """Moves units that no unit of their depth feeds down to their nearest reader."""
+    for unit in reversed(list(units.units.values())):
+        users = readers.get(unit.name, ())
+        if not users or unit.storage is not None or unit.name in graph.kept:
+            continue
+        nearest = min(depth.get(r, 0) for r, _ in users)
+        fed = any(name in units.units and depth.get(name, 0) == depth[unit.name] for name in unit.reads)
+        if nearest > depth[unit.name] and not fed:
+            depth[unit.name] = nearest
+
+
+def regions(units: Iterable[Unit], depth: Mapping[str, int]) -> list[list[Unit]]:
+    """Connected units of one depth, in program order; larger ones are cut where least is stored across the cut."""
+    by_depth: dict[int, list[Unit]] = {}
+    for unit in units:
+        by_depth.setdefault(depth[unit.name], []).append(unit)
+    out: list[list[Unit]] = []
+    for level in sorted(by_depth):
+        for part in _connected(by_depth[level]):
+            out += _cut(part)
+    return out
+
+
+def _connected(units: list[Unit]) -> list[list[Unit]]:
+    parent: dict[str, str] = {}
+
+    def root(name: str) -> str:
+        while parent.setdefault(name, name) != name:
+            parent[name] = name = parent[parent[name]]
+        return name
+
+    for unit in units:
+        for name in unit.reads:
+            parent[root(name)] = root(unit.name)
+    parts: dict[str, list[Unit]] = {}
+    for unit in units:
+        parts.setdefault(root(unit.name), []).append(unit)
+    return list(parts.values())
+
+
+def _cut(units: list[Unit]) -> list[list[Unit]]:
+    if len(units) <= MOST_UNITS:
+        return [units]
+    # Between MOST_UNITS / 2 and MOST_UNITS, cut where the fewest tensors cross.
+    names = [u.name for u in units]
+    last_read = {name: k for k, u in enumerate(units) for name in u.reads}
+    best = min(
+        range(MOST_UNITS // 2, MOST_UNITS),
+        key=lambda at: sum(1 for name in names[:at] if last_read.get(name, -1) >= at),
+    )
+    return [units[:best], *_cut(units[best:])]

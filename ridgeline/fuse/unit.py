@@ -1,0 +1,219 @@
+"""Units: the definitions of a graph as the walk sees them, with views and constants already read through.
+
+A unit is one stored tensor: a definition over its own axes, what it loads, the folds in it and the axes they keep.
+Views cost nothing and constants are cheaper to make than to read, so both are substituted into whoever reads them
+before the walk begins. A scatter becomes two units, its start and the accumulation on top of it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from ridgeline.cost.count import Hints, arithmetic, bytes_read, stored_elements
+from ridgeline.ir.graph import Definition, Graph, Node, NodeKind
+from ridgeline.ir.index import Axis, Index, as_index
+from ridgeline.ir.kernel import Buffer, Mode
+from ridgeline.ir.value import Value, const, load, loads, nodes, operands, substitute, substitute_index, word
+
+START = "#start"  # suffix of the buffer a scatter begins from
+
+
+@dataclass(frozen=True, slots=True)
+class FoldInfo:
+    """One fold in a unit: the axes it keeps, those it binds, and whether the unit itself reads it more widely."""
+
+    kept: frozenset[Axis]
+    bound: tuple[Axis, ...]
+    consumed: bool
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One definition. `storage` names the buffer whose memory it writes in place, or None."""
+
+    name: str
+    node: Node
+    definition: Definition
+    position: int  # of its node in the program
+    storage: str | None = None
+    traits: dict[str, object] = field(default_factory=dict, compare=False, repr=False)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    @cached_property
+    def roots(self) -> tuple[Value, ...]:
+        d = self.definition
+        return (*(v for i in d.index for v in i.reads), d.value)
+
+    @cached_property
+    def values(self) -> list[Value]:
+        return nodes(self.roots)
+
+    @cached_property
+    def loads(self) -> tuple[Value, ...]:
+        return tuple(v for v in self.values if v.op == "load")
+
+    @cached_property
+    def reads(self) -> tuple[str, ...]:
+        """Buffers it needs, the start of a scatter among them."""
+        extra = (self.storage,) if self.is_scatter and self.storage is not None else ()
+        return tuple(dict.fromkeys((*(v.attr.buffer for v in self.loads), *extra)))
+
+    @property
+    def is_scatter(self) -> bool:
+        return bool(self.definition.index) or self.definition.mode is Mode.ADD
+
+    @cached_property
+    def folds(self) -> tuple[FoldInfo, ...]:
+        """Its folds; one is consumed where something of more axes, or another fold, reads it.
+
+        A value computed from a fold alone (mean = sum / n) passes the question on to its own readers.
+        """
+        spread: dict[Value, bool] = {self.definition.value: False}
+        for v in reversed(self.values):
+            for o in operands(v):
+                wider = v.op == "fold" or not v.axes <= o.axes
+                spread[o] = spread.get(o, False) or wider or spread.get(v, False)
+        out: dict[object, FoldInfo] = {}
+        whole = frozenset(self.domain)
+        for v in self.values:
+            if v.op == "fold":
+                same = (v.attr.combiner, v.attr.axes, v.args)
+                consumed = spread.get(v, False) or not whole <= v.axes or (same in out and out[same].consumed)
+                out[same] = FoldInfo(v.axes, v.attr.axes, consumed)
+        return tuple(out.values())
+
+    @cached_property
+    def space(self) -> frozenset[Axis]:
+        """Its own axes of more than one point, and the axes its folds bind."""
+        own = {a for a in self.definition.axes if a.size.const != 1}
+        return frozenset(own.union(*(f.bound for f in self.folds)) if self.folds else own)
+
+    @cached_property
+    def domain(self) -> tuple[Axis, ...]:
+        """Its own axes of more than one point, in the order of dimensions."""
+        return tuple(a for a in self.definition.axes if a.size.const != 1)
+
+
+def guarded(value: Value, guard: Value) -> Value:
+    """The value where the guard holds, 0 elsewhere, touching no memory there."""
+    done: dict[Value, Value] = {}
+
+    def protect(v: Value) -> Value | None:
+        if v not in done:
+            mine = word("and", guard, v.args[0]) if v.args else guard
+            done[v] = load(v.attr.buffer, v.attr.index, v.attr.stored, mine)
+        return done[v]
+
+    if not loads([value]):
+        inner = value
+    else:
+        inner = substitute(value, {}, protect)
+    return word("select", guard, inner, const(0, value.dtype))
+
+
+def read_through(value: Value, source: Mapping[str, Definition]) -> Value:
+    """The value with every load of a buffer in `source` replaced by that buffer's definition at the same index."""
+
+    def inline(v: Value) -> Value | None:
+        d = source.get(v.attr.buffer)
+        if d is None:
+            return None
+        inner = substitute(d.value, dict(zip(d.axes, v.attr.index, strict=True)))
+        return guarded(inner, v.args[0]) if v.args else inner
+
+    return substitute(value, {}, inline) if any(v.attr.buffer in source for v in loads([value])) else value
+
+
+def read_index_through(index: Index, source: Mapping[str, Definition]) -> Index:
+    """The same for the values an index reads."""
+    if not any(True for _ in index.reads):
+        return index
+
+    def inline(v: Value) -> Value | None:
+        d = source.get(v.attr.buffer)
+        return None if d is None else substitute(d.value, dict(zip(d.axes, v.attr.index, strict=True)))
+
+    return substitute_index(index, {}, inline)
+
+
+def _is_constant(d: Definition) -> bool:
+    return d.initial is None and not d.index and not loads([d.value]) and d.value.depth == 0
+
+
+@dataclass(frozen=True)
+class Units:
+    """The units of a graph by name, and the buffers that only views or constants define."""
+
+    units: Mapping[str, Unit]
+    through: Mapping[str, Definition]
+    buffers: Mapping[str, Buffer]
+
+
+def make_units(graph: Graph) -> Units:
+    """Every stored tensor of the graph as a unit."""
+    through: dict[str, Definition] = {}
+    units: dict[str, Unit] = {}
+    buffers = dict(graph.buffers)
+    for position, node in enumerate(graph.nodes):
+        for d in node.definitions:
+            clear = _clear(d, through)
+            if node.kind is NodeKind.VIEW or _is_constant(clear):
+                through[d.buffer.name] = clear
+            if node.kind is NodeKind.VIEW:
+                continue
+            for unit in _split(node, clear, position):
+                units[unit.name] = unit
+                buffers[unit.name] = unit.definition.buffer
+    return Units(units, through, buffers)
+
+
+def _clear(d: Definition, through: Mapping[str, Definition]) -> Definition:
+    return replace(
+        d,
+        value=read_through(d.value, through),
+        index=tuple(read_index_through(i, through) for i in d.index),
+        initial=None if d.initial is None else _clear(d.initial, through),
+    )
+
+
+def _split(node: Node, d: Definition, position: int) -> list[Unit]:
+    if d.initial is None:
+        return [Unit(d.buffer.name, node, d, position, node.storage)]
+    start = replace(d.initial, buffer=replace(d.buffer, name=d.buffer.name + START))
+    # A scatter into a mutated input (index_put_) starts from that input's own memory.
+    storage = node.storage if node.storage is not None else start.buffer.name
+    first = [] if node.storage is not None else [Unit(start.buffer.name, node, start, position)]
+    return [*first, Unit(d.buffer.name, node, replace(d, initial=None), position, storage)]
+
+
+def unit_reads(unit: Unit, buffers: Mapping[str, Buffer], hints: Hints) -> dict[str, int]:
+    """Bytes it reads of each buffer by itself."""
+    found = unit.traits.get("reads")
+    if found is None:
+        found = unit.traits["reads"] = bytes_read(unit.values, buffers, hints)
+    return found  # type: ignore[return-value]
+
+
+def unit_write(unit: Unit, hints: Hints) -> int:
+    """Bytes of the tensor it stores."""
+    buffer = unit.definition.buffer
+    return stored_elements(buffer, hints) * buffer.dtype.bytes
+
+
+def unit_arithmetic(unit: Unit, hints: Hints) -> tuple[dict[str, float], float, float]:
+    """(FLOPs by format, special functions, random numbers) of the unit by itself."""
+    found = unit.traits.get("arithmetic")
+    if found is None:
+        found = unit.traits["arithmetic"] = arithmetic(unit.values, hints)
+    return found  # type: ignore[return-value]
+
+
+def plain_index(unit: Unit) -> tuple[Index, ...]:
+    """Where it stores, over its own axes."""
+    d = unit.definition
+    return d.index or tuple(as_index(0) if a.size.const == 1 else as_index(a) for a in d.axes)
