@@ -185,16 +185,18 @@ class _Converter:
     def node(self, fx: FxNode, row: Row | None) -> Node:
         if row is None:
             return self.library(fx, "no row in the table", None)
-        args, kwargs = self.arguments(fx)
         out = self.declared(fx)
+        if row.kind is Kind.LIBRARY:
+            return self.library(fx, None, self.flops(fx, row, out))
+        args, kwargs = self.arguments(fx)
         if not out:
             raise CannotConvert("its result is not a tensor")
-        if row.kind is Kind.LIBRARY:
-            flops = row.body(*args, **kwargs, **({"context": self.context(fx, out)} if row.wants_context else {}))
-            return self.library(fx, None, flops)
         results = row.apply(self.context(fx, out), args, kwargs)
+        slots = self.slots(fx)
+        if any(b is not None and (k >= len(results) or results[k] is None) for k, b in enumerate(slots)):
+            raise CannotConvert("its row does not make every output")
         definitions = tuple(
-            define(b, r) for b, r in zip(self.slots(fx), results, strict=False) if r is not None and b is not None
+            define(b, r) for b, r in zip(slots, results, strict=False) if r is not None and b is not None
         )
         kind = NodeKind.VIEW if row.kind is Kind.VIEW else NodeKind.COMPUTE
         written = fx.args[0] if _writes_first(fx) else None
@@ -207,6 +209,16 @@ class _Converter:
             **self.origin(fx),
         )
 
+    def flops(self, fx: FxNode, row: Row, out: tuple[Buffer, ...]) -> Mapping[str, float] | None:
+        """What a library row counts; None where an argument is outside what rows can see (complex, sparse)."""
+        try:
+            args, kwargs = self.arguments(fx)
+            extra = {"context": self.context(fx, out)} if row.wants_context else {}
+            found: Mapping[str, float] | None = row.body(*args, **kwargs, **extra)
+            return found
+        except CannotConvert:
+            return None
+
     def slots(self, fx: FxNode) -> list[Buffer | None]:
         fake = fx.meta["val"]
         if isinstance(fake, torch.Tensor):
@@ -217,9 +229,10 @@ class _Converter:
         fakes = [_fake(a) for a in fx.args]
         tensors = [f for f in fakes if isinstance(f, torch.Tensor)]
         numbers = [f for f in fakes if isinstance(f, bool | int | float)]
-        promoted = tensors[0] if tensors else None
-        dtype = out[0].dtype if promoted is None else FROM_TORCH.get(_promote(tensors, numbers), out[0].dtype)
-        return Context(out, dtype)
+        declared = out[0].dtype if out else BOOL
+        dtype = FROM_TORCH.get(_promote(tensors, numbers), declared) if tensors else declared
+        dense = bool(tensors) and tensors[0].is_contiguous() and tensors[0].storage_offset() == 0
+        return Context(out, dtype, dense, self.hints)
 
     def arguments(self, fx: FxNode) -> tuple[list[Any], dict[str, Any]]:
         """Arguments in the order of the schema, defaults filled in, placement dropped."""

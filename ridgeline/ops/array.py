@@ -5,13 +5,15 @@ broadcasts as PyTorch does; nothing is computed and nothing is stored. Sizes are
 same for static and symbolic shapes.
 """
 
+import math
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Union
 
 from ridgeline.base.errors import CannotConvert
-from ridgeline.ir.index import ZERO, Axis, Index, IndexLike, as_index, flatten, unflatten
+from ridgeline.ir.index import ZERO, Axis, Index, IndexLike, Read, as_index, flatten, unflatten, within
 from ridgeline.ir.kernel import Buffer
-from ridgeline.ir.types import BOOL, DType
+from ridgeline.ir.types import BF16, BOOL, F16, F32, I64, DType
 from ridgeline.ir.value import Number, Value, cast, const, fold, fresh, iota, load, substitute, word
 
 Operand = Union["Array", Number]
@@ -64,6 +66,10 @@ class Array:
     def cast(self, dtype: DType) -> "Array":
         return Array(self.axes, cast(self.value, dtype))
 
+    def rounded(self, dtype: DType) -> "Array":
+        """Values as they would come back from memory of a 16-bit float type."""
+        return Array(self.axes, rounded(self.value, dtype))
+
     def reindex(self, shape: Iterable[IndexLike], source: Callable[..., Sequence[IndexLike]]) -> "Array":
         """Element (i, j, ...) of the result is element source(i, j, ...) of this array."""
         axes = make_axes(shape)
@@ -113,6 +119,42 @@ class Array:
 
     def __neg__(self) -> "Array":
         return apply("neg", self)
+
+
+def rounded(value: Value, dtype: DType) -> Value:
+    """The value rounded to a 16-bit float type and back; other types hold what they compute."""
+    name = {BF16: "round_bf16", F16: "round_f16"}.get(dtype)
+    if name is None:
+        return cast(value, dtype)
+    return word(name, cast(value, F32))
+
+
+def convert_number(number: Number, dtype: DType) -> Number:
+    """A Python number as a tensor of that type would hold it: integers wrap, floats round."""
+    if dtype is BOOL:
+        return bool(number)
+    if dtype.is_integer:
+        bits = 8 * dtype.bytes
+        low = int(number) & ((1 << bits) - 1)
+        return low - (1 << bits) if dtype.kind == "i" and low >> (bits - 1) else low
+    if dtype.bytes == 8 or not math.isfinite(number):
+        return float(number)
+    try:
+        (single,) = struct.unpack("f", struct.pack("f", number))
+        if dtype is F16:
+            return float(struct.unpack("e", struct.pack("e", single))[0])
+    except OverflowError:
+        return math.copysign(math.inf, number)
+    if dtype is BF16:
+        (bits,) = struct.unpack("I", struct.pack("f", single))
+        return float(struct.unpack("f", struct.pack("I", (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000))[0])
+    return float(single)
+
+
+def stored(array: Array) -> DType:
+    """The type the elements have in memory, for an array that is a buffer; else the type they are computed in."""
+    kept: DType = array.value.attr.stored if array.value.op == "load" else array.dtype
+    return kept
 
 
 def product(sizes: Iterable[IndexLike]) -> Index:
@@ -219,3 +261,49 @@ def reduce_many(
 def reshape(array: Array, shape: Sequence[IndexLike]) -> Array:
     """The same elements in row-major order under another shape of equal size."""
     return array.reindex(shape, lambda *i: unflatten(flatten(i, shape), array.shape))
+
+
+def inside(index: IndexLike, size: IndexLike) -> Value | None:
+    """Whether 0 <= index < size, as a condition; None where that is proved."""
+    index, size = as_index(index), as_index(size)
+    if within(index, size):
+        return None
+    position = iota(index)
+    return (position >= 0) & (position < iota(size))
+
+
+def every(conditions: Iterable[Value | None]) -> Value | None:
+    """All conditions together; None when there is none."""
+    out: Value | None = None
+    for condition in conditions:
+        if condition is not None:
+            out = condition if out is None else out & condition
+    return out
+
+
+def guarded(array: Array, index: Sequence[IndexLike], guard: Value | None, fill: Number = 0) -> Value:
+    """The array at an index where the guard holds, else `fill`; where it does not hold no memory is touched."""
+    if guard is None:
+        return array.at(*index)
+
+    def shield(found: Value) -> Value:
+        kept = guard if not found.args else found.args[0] & guard
+        return load(found.attr.buffer, found.attr.index, found.attr.stored, kept)
+
+    value = substitute(array.value, {a: as_index(i) for a, i in zip(array.axes, index, strict=True)}, shield)
+    if value.op == "load" and fill == 0:
+        return value
+    return word("select", guard, value, const(fill, value.dtype))
+
+
+def read(value: Value, size: IndexLike, wrap: bool = False) -> Index:
+    """A position read from memory. `wrap`: negative ones count from the end.
+
+    What lies outside 0 .. size - 1 is clamped, so that no kernel touches memory it must not. PyTorch raises there:
+    the assertion belongs to the caller of the graph, who finds every such position as a `Read` in a definition.
+    """
+    position = cast(value, I64)
+    if wrap:
+        position = word("select", position < 0, position + iota(size), position)
+    position = word("min", word("max", position, 0), iota(as_index(size) - 1))
+    return as_index(Read(position, as_index(size)))

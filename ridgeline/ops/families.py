@@ -1,5 +1,5 @@
 """All families of rows; importing this fills the table."""
 
-from ridgeline.ops import norms
+from ridgeline.ops import activations, folds, library, logic, norms, scalar, views
 
-LOADED = (norms,)
+LOADED = (activations, folds, library, logic, norms, scalar, views)

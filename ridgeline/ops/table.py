@@ -17,16 +17,16 @@ CannotConvert, and the operator is then run by torch.
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 from ridgeline.base.errors import DuplicateRow
-from ridgeline.ir.index import Axis, Index
+from ridgeline.ir.index import Axis, Index, Sym, evaluate
 from ridgeline.ir.kernel import Buffer
 from ridgeline.ir.types import DType
-from ridgeline.ir.value import Value
-from ridgeline.ops.array import Array, pointwise
+from ridgeline.ir.value import Value, iota
+from ridgeline.ops.array import Array, convert_number, pointwise, stored
 
 
 class Kind(Enum):
@@ -57,10 +57,20 @@ class Scatter:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a body may ask beyond its arguments: the outputs as PyTorch declares them, and the promoted type."""
+    """What a body may ask beyond its arguments.
+
+    `out` are the outputs as PyTorch declares them, `promoted` the type PyTorch computes in, `dense` whether the first
+    tensor argument is contiguous and starts at the head of its storage, `hints` an example number for a size symbol.
+    """
 
     out: tuple[Buffer, ...]
     promoted: DType
+    dense: bool = False
+    hints: Mapping[str, int] = field(default_factory=dict)
+
+    def number(self, size: Index) -> int:
+        """A size as a number, by the hints where it is symbolic."""
+        return evaluate(size, {a: self.hints[a.name] for a in size.atoms if isinstance(a, Sym)})
 
 
 Result = Array | Scatter | None
@@ -79,25 +89,39 @@ class Row:
 
     def apply(self, context: Context, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Result, ...]:
         """The arrays of all outputs (None for one that is not made)."""
+        extra = {**kwargs, "context": context} if self.wants_context else kwargs
         if self.kind is Kind.SCALAR:
-            return (self._pointwise(context, args, kwargs),)
-        extra = {"context": context} if self.wants_context else {}
-        out = self.body(*args, **kwargs, **extra)
+            return (self._pointwise(context, args, extra),)
+        out = self.body(*args, **extra)
         return out if isinstance(out, tuple) else (out,)
 
     def _pointwise(self, context: Context, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Array:
         target = {"out": context.out[0].dtype, "promoted": context.promoted}.get(self.cast)
-        places = [k for k, a in enumerate(args) if isinstance(a, Array)]
-        arrays = [args[k].cast(target) if target is not None else args[k] for k in places]
+        given = [_operand(a, target, self.cast == "promoted") for a in args]
+        places = [k for k, a in enumerate(given) if isinstance(a, Array)]
 
         def at_point(*values: Value) -> Value:
-            full = list(args)
+            full = list(given)
             for k, v in zip(places, values, strict=True):
                 full[k] = v
             out: Value = self.body(*full, **kwargs)
             return out
 
-        return pointwise(at_point, *arrays)
+        return pointwise(at_point, *(given[k] for k in places))
+
+
+def _operand(argument: Any, target: DType | None, exact: bool) -> Any:
+    """An argument of a SCALAR row in the type the row works in; `exact`: rounded as if stored in that type."""
+    if isinstance(argument, Array):
+        if target is None:
+            return argument
+        cast = argument.cast(target)
+        return cast.rounded(target) if exact and stored(argument) is not target else cast
+    if isinstance(argument, Index) and target is not None:
+        return iota(argument, target)
+    if exact and target is not None and isinstance(argument, bool | int | float):
+        return convert_number(argument, target)
+    return argument
 
 
 TABLE: dict[str, Row] = {}
@@ -126,6 +150,7 @@ def scalar(*operators: str, cast: str = "out") -> Callable[[Callable[..., Value]
 
 
 def fold_row(*operators: str) -> Callable[[Callable[..., Any]], Any]:
+    """A row whose body takes and gives arrays and folds dimensions away. The other kinds below are alike."""
     return _decorator(Kind.FOLD, operators)
 
 
@@ -151,5 +176,6 @@ def library(*operators: str) -> Callable[[Callable[..., Any]], Any]:
 
 
 def find(operator: str) -> Row | None:
-    """The row of an overload ("aten.add.Tensor"): its own, else its packet's ("aten.add")."""
-    return TABLE.get(operator) or TABLE.get(operator.rpartition(".")[0])
+    """The row of an overload ("aten.add.Tensor"): its own, else its packet's ("aten.add"); none writes an `out`."""
+    packet, _, overload = operator.rpartition(".")
+    return TABLE.get(operator) or (None if overload.endswith("out") else TABLE.get(packet))
