@@ -7,38 +7,19 @@ kernels are one object and are generated once.
 
 import hashlib
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Union
 
 from ridgeline.base.errors import CheckFailed
 from ridgeline.fuse.group import Group
 from ridgeline.fuse.space import plain, radix
 from ridgeline.fuse.unit import Unit, guarded, plain_index
 from ridgeline.fuse.walk import Plan
-from ridgeline.ir.graph import Node, NodeKind
+from ridgeline.ir.graph import NodeKind
 from ridgeline.ir.index import Axis, Index, as_index, unflatten
 from ridgeline.ir.kernel import Buffer, Kernel, Store
+from ridgeline.ir.steps import CallStep, KernelStep, Step, Steps
 from ridgeline.ir.value import Value, fresh, load, substitute, substitute_index
-
-
-@dataclass(frozen=True)
-class KernelStep:
-    """One launch: the canonical kernel, and the graph's name of each of its buffers in order."""
-
-    kernel: Kernel
-    arguments: tuple[str, ...]
-    units: tuple[Unit, ...]
-
-
-@dataclass(frozen=True)
-class CallStep:
-    """One node run by torch: a library call, or a view that one needs."""
-
-    node: Node
-
-
-Step = Union[KernelStep, CallStep]
 
 
 class _Builder:
@@ -87,7 +68,9 @@ def build_kernel(group: Group, plan: Plan) -> KernelStep:
     names = dict.fromkeys(v.attr.buffer for s in stores for v in Kernel("", axes, (s,), ()).values if v.op == "load")
     arguments = (*names, *(s.buffer for s in stores if s.buffer not in names))
     kernel = _canonical(axes, stores, [plan.units.buffers[n] for n in arguments])
-    return KernelStep(kernel, arguments, tuple(group.units))
+    nodes = tuple(dict.fromkeys(u.node for u in group.units))
+    storage = {u.name: u.storage for u in group.units if u.storage is not None and u.name in plan.stored}
+    return KernelStep(kernel, arguments, nodes, storage)
 
 
 def _ordered_axes(stores: Sequence[Store], buffers: Mapping[str, Buffer]) -> tuple[Axis, ...]:
@@ -135,22 +118,37 @@ def _canonical(axes: tuple[Axis, ...], stores: Sequence[Store], buffers: Sequenc
     return Kernel(name, new_axes, renamed, renamed_buffers)
 
 
-def steps(plan: Plan) -> list[Step]:
+@dataclass(frozen=True)
+class _Entry:
+    position: int
+    step: Step
+    reads: frozenset[str]
+    writes: frozenset[str]
+    overwrites: frozenset[str]  # inputs of the graph that it changes in place
+
+
+def steps(plan: Plan) -> Steps:
     """Everything the plan runs, each after what it needs, otherwise in program order."""
-    out: list[tuple[int, Step, set[str], set[str]]] = []  # position, step, reads, writes
+    entries: list[_Entry] = []
     for group in plan.groups:
         if not any(u.name in plan.stored for u in group.units):
             continue
         step = build_kernel(group, plan)
         # A group runs when its last unit would have, so that what it needs is there.
-        reads = {n for n in step.arguments if n not in group.names}
-        reads |= {u.storage for u in group.units if u.storage is not None}
-        out.append((max(u.position for u in group.units), step, reads, {u.name for u in group.units}))
+        position = max(u.position for u in group.units)
+        reads = frozenset((*step.read, *step.storage.values())) - group.names
+        entries.append(_Entry(position, step, reads, group.names, _overwritten(plan, step.storage.values())))
     wanted = _runtime_views(plan)
     for position, node in enumerate(plan.graph.nodes):
         if node.kind is NodeKind.LIBRARY or node.name in wanted:
-            out.append((position, CallStep(node), set(node.inputs), {b.name for b in node.outputs}))
-    return _ordered(plan, out)
+            made = frozenset((node.name, *(b.name for b in node.outputs)))
+            changed = _overwritten(plan, () if node.storage is None else (node.storage,))
+            entries.append(_Entry(position, CallStep(node), frozenset(node.inputs), made, changed))
+    return Steps(plan.graph, tuple(_ordered(plan, entries)), plan.units.buffers)
+
+
+def _overwritten(plan: Plan, storages: Iterable[str]) -> frozenset[str]:
+    return frozenset(s for s in storages if s not in plan.units.units)
 
 
 def _runtime_views(plan: Plan) -> set[str]:
@@ -167,32 +165,32 @@ def _runtime_views(plan: Plan) -> set[str]:
     return wanted
 
 
-def _ordered(plan: Plan, entries: Sequence[tuple[int, Step, set[str], set[str]]]) -> list[Step]:
-    maker = {name: k for k, (_, _, _, writes) in enumerate(entries) for name in writes}
+def _ordered(plan: Plan, entries: Sequence[_Entry]) -> list[Step]:
+    maker = {name: k for k, e in enumerate(entries) for name in e.writes}
+    readers: dict[str, list[int]] = {}
     after: list[set[int]] = [set() for _ in entries]
-    waits = [0] * len(entries)
-    for k, (_, _, reads, _) in enumerate(entries):
-        for name in reads:
+    for k, e in enumerate(entries):
+        for name in e.reads:
+            readers.setdefault(name, []).append(k)
             if name in maker and maker[name] != k:
                 after[maker[name]].add(k)
-    for k, (_, step, _, _) in enumerate(entries):  # what overwrites an input waits for its readers
-        storages = {u.storage for u in step.units} if isinstance(step, KernelStep) else {step.node.storage}
-        for j, (_, _, reads, _) in enumerate(entries):
-            if j != k and not storages.isdisjoint(reads - {None}) and not (storages - {None}).issubset(maker):
-                after[j].add(k)
+    for k, e in enumerate(entries):  # what overwrites an input waits for its readers
+        for j in (j for name in e.overwrites for j in readers.get(name, ()) if j != k):
+            after[j].add(k)
+    waits = [0] * len(entries)
     for targets in after:
         for k in targets:
             waits[k] += 1
-    ready = [(entries[k][0], k) for k in range(len(entries)) if not waits[k]]
+    ready = [(e.position, k) for k, e in enumerate(entries) if not waits[k]]
     heapq.heapify(ready)
     out: list[Step] = []
     while ready:
         _, k = heapq.heappop(ready)
-        out.append(entries[k][1])
+        out.append(entries[k].step)
         for n in after[k]:
             waits[n] -= 1
             if not waits[n]:
-                heapq.heappush(ready, (entries[n][0], n))
+                heapq.heappush(ready, (entries[n].position, n))
     if len(out) != len(entries):
         raise CheckFailed("build", plan.graph.name, "its steps wait for each other in a circle")
     return out

@@ -43,7 +43,36 @@ def single(unit: Unit) -> Group:
     axis_map = {a: as_index(fresh(a.size, "g")) for a in sorted(unit.space, key=lambda a: a.name)}
     atoms = frozenset(a for i in axis_map.values() for a in i.axes)
     axis_map |= {a: as_index(0) for a in unit.definition.axes if a.size.const == 1}
-    return Group([unit], {unit.name: axis_map}, atoms)
+    group = Group([unit], {unit.name: axis_map}, atoms)
+    if not unit.folds:
+        return group
+    # A buffer read both inside a fold and outside lets the bound axis run along the unit's own.
+    solution = Solution()
+    seen: dict[str, list[Index]] = {}
+    for v in unit.loads:
+        at = access(v, axis_map)
+        if v.attr.buffer in seen:
+            before = dict(solution.images)
+            if not (solution.equate(seen[v.attr.buffer], at, at_sizes(at)) and _separate(group, solution)):
+                solution.images = before
+        seen.setdefault(v.attr.buffer, at)
+    return _joined(group, Group([], {}, frozenset()), solution)
+
+
+def at_sizes(index: list[Index]) -> list[Index]:
+    """Sizes that keep dimensions apart when only equality of whole dimensions matters."""
+    return [as_index(1)] * len(index)
+
+
+def _separate(group: Group, solution: Solution) -> bool:
+    """Whether each unit's own axes, and each fold's kept and bound ones, are still different axes."""
+    for unit in group.units:
+        axis_map = group.maps[unit.name]
+        sets = [unit.domain, *((*f.kept, *f.bound) for f in unit.folds)]
+        for axes in sets:
+            if not solution.injective([axis_map[a] for a in axes if a in axis_map]):
+                return False
+    return True
 
 
 Equation = tuple[list[Index], list[Index], tuple[Index, ...]]
@@ -90,7 +119,7 @@ def join(a: Group, b: Group, shared: Iterable[str], buffers: Mapping[str, Buffer
         linked = _align_reads(a, b, name, buffers[name], solution) or linked
     if not linked:
         return "their spaces have nothing in common"
-    if not (solution.injective(a.atoms) and solution.injective(b.atoms)):
+    if not (_separate(a, solution) and _separate(b, solution)):
         return "two axes would become one"
     _align_folds(a, b, solution)
     return _joined(a, b, solution)
@@ -104,7 +133,7 @@ def _align_reads(a: Group, b: Group, name: str, buffer: Buffer, solution: Soluti
         for other in right[:2]:
             before = dict(solution.images)
             fits = solution.equate(one, other, buffer.shape)
-            if fits and solution.injective(a.atoms) and solution.injective(b.atoms):
+            if fits and _separate(a, solution) and _separate(b, solution):
                 return True
             solution.images = before
     return False
@@ -127,7 +156,7 @@ def _align_folds(a: Group, b: Group, solution: Solution) -> None:
                 mine.add(match)
 
 
-def _joined(a: Group, b: Group, solution: Solution) -> Group | str:
+def _joined(a: Group, b: Group, solution: Solution) -> Group:
     maps = {
         name: {axis: solution.apply(i) for axis, i in axis_map.items()}
         for group in (a, b)

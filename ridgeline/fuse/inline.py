@@ -27,7 +27,9 @@ MOST_REPEATED = 24
 MOST_READERS = 16
 
 
-def inline_cheap(units: Units, need: Mapping[str, str], hints: Hints, price: Price) -> tuple[Units, list[MoveAccount]]:
+def inline_cheap(
+    units: Units, need: Mapping[str, str], depth: Mapping[str, int], hints: Hints, price: Price
+) -> tuple[Units, list[MoveAccount]]:
     """The units after recompute moves, and the moves."""
     kept = dict(units.units)
     moves: list[MoveAccount] = []
@@ -40,11 +42,12 @@ def inline_cheap(units: Units, need: Mapping[str, str], hints: Hints, price: Pri
         mine = [kept[r] for r in readers.get(name, ()) if r in kept]
         if name in need or not mine or not _repeatable(unit, mine):
             continue
+        if all(_aligned(r, unit) and depth.get(r.name) == depth.get(name) for r in mine):
+            continue  # ordinary merges
         changed = [_with_inlined(r, unit.definition) for r in mine]
         saved, seconds = _gain(unit, mine, changed, units, hints, price)
-        aligned = all(_aligned(r, unit) for r in mine)
-        if saved <= 0 or seconds <= 0 or (aligned and len(mine) == 1):
-            continue  # one reader at the same positions is an ordinary merge
+        if saved <= 0 or seconds <= 0:
+            continue
         for r in changed:
             kept[r.name] = r
             for source in unit.reads:

@@ -79,12 +79,11 @@ class Solution:
                 return True
         return False
 
-    def injective(self, atoms: Iterable[Axis]) -> bool:
-        """Whether distinct atoms still have disjoint images."""
+    def injective(self, images: Iterable[Index]) -> bool:
+        """Whether axes with these images still run over different atoms."""
         seen: set[Axis] = set()
-        for atom in atoms:
-            image = self.images.get(atom)
-            axes = {atom} if image is None else image.axes
+        for image in images:
+            axes = self.apply(image).axes
             if not seen.isdisjoint(axes):
                 return False
             seen |= axes

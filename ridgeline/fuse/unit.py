@@ -5,7 +5,7 @@ Views cost nothing and constants are cheaper to make than to read, so both are s
 before the walk begins. A scatter becomes two units, its start and the accumulation on top of it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -170,6 +170,17 @@ def make_units(graph: Graph) -> Units:
                 units[unit.name] = unit
                 buffers[unit.name] = unit.definition.buffer
     return Units(units, through, buffers)
+
+
+def alive(units: Units, need: Container[str]) -> Units:
+    """Without the units that nobody needs, directly or through others."""
+    kept: dict[str, Unit] = {}
+    wanted: set[str] = set()
+    for unit in reversed(list(units.units.values())):
+        if unit.name in need or unit.name in wanted:
+            kept[unit.name] = unit
+            wanted.update(unit.reads)
+    return replace(units, units=dict(reversed(kept.items())))
 
 
 def _clear(d: Definition, through: Mapping[str, Definition]) -> Definition:

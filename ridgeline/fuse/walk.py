@@ -14,7 +14,7 @@ from ridgeline.fuse.group import MOST_BUFFERS, Group, join, rows_of, single
 from ridgeline.fuse.inline import inline_cheap
 from ridgeline.fuse.price import Price, price_of
 from ridgeline.fuse.regions import depths, needed_outside, regions
-from ridgeline.fuse.unit import Unit, Units, make_units, unit_arithmetic, unit_reads, unit_write
+from ridgeline.fuse.unit import Unit, Units, alive, make_units, unit_arithmetic, unit_reads, unit_write
 from ridgeline.hw.device import Device
 from ridgeline.ir.graph import Graph
 from ridgeline.ir.kernel import Buffer
@@ -269,15 +269,16 @@ def walk(graph: Graph, device: Device, fuel: int | None = None) -> Plan:
     units = make_units(graph)
     price = price_of(device)
     need = needed_outside(graph, units)
-    units, inlined = inline_cheap(units, need, graph.hints, price)
+    units = alive(units, need)
+    units, inlined = inline_cheap(units, need, depths(graph, units), graph.hints, price)
     readers: dict[str, set[str]] = {}
     for unit in units.units.values():
         for name in unit.reads:
             readers.setdefault(name, set()).add(unit.name)
     state = _Walk(units, need, {n: frozenset(r) for n, r in readers.items()}, units.buffers, graph.hints, price, fuel)
     state.moves += inlined
-    alive = [u for u in units.units.values() if u.name in need or u.name in readers]
-    groups = [g for part in regions(alive, depths(graph, units)) for g in state.region(part)]
+    parts = regions(units.units.values(), depths(graph, units))
+    groups = [g for part in parts for g in state.region(part)]
     stored = frozenset(u.name for g in groups for u in g.units if state.stored(g, u))
     kept = [_stayed(g, u, need, state) for g in groups for u in g.units if u.name in stored]
     return Plan(graph, units, tuple(groups), stored, (*state.moves, *(m for m in kept if m is not None)), price)
