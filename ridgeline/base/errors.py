@@ -34,6 +34,21 @@ class BadDeviceFile(RidgelineError):
         super().__init__(f"device file {path} cannot be used: {why}. Mend the file or remove it.")
 
 
+class NotMeasured(RidgelineError):
+    """This machine was asked for by name before anybody measured it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"device '{name}' does not exist yet: run `ridgeline hardware measure` first.")
+
+
+class UnknownCommand(RidgelineError):
+    """A command that the dispatch table does not hold."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        super().__init__(f"unknown command '{name}'.{nearest(name, names)} Commands: {', '.join(names)}.")
+
+
 class UnknownOption(RidgelineError):
     """An option of torch.compile(options=...) or of a knob that does not exist."""
 

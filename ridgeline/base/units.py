@@ -8,6 +8,24 @@ KILO, MEGA, GIGA, TERA, PETA = 1e3, 1e6, 1e9, 1e12, 1e15
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 BITS_PER_BYTE = 8
 
+# Units as written in device files: factor to the base unit, and that base unit.
+UNITS: dict[str, tuple[float, str]] = {
+    "TFLOP/s": (TERA, "FLOP/s"),
+    "TOP/s": (TERA, "FLOP/s"),
+    "TB/s": (TERA, "B/s"),
+    "GB/s": (GIGA, "B/s"),
+    "Gbit/s": (GIGA / BITS_PER_BYTE, "B/s"),
+    "GB": (GIGA, "B"),
+    "GiB": (GIB, "B"),
+    "MiB": (MIB, "B"),
+    "KiB": (KIB, "B"),
+    "G/s": (GIGA, "1/s"),
+    "us": (1e-6, "s"),
+    "W": (1.0, "W"),
+    "count": (1.0, "1"),
+    "fraction": (1.0, "1"),
+}
+
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _DECIMAL = ((PETA, "P"), (TERA, "T"), (GIGA, "G"), (MEGA, "M"), (KILO, "k"))
 
@@ -30,8 +48,10 @@ def format_si(value: float | None, unit: str) -> str:
         return "-"
     for scale, prefix in _DECIMAL:
         if abs(value) >= scale:
-            return f"{value / scale:.3g} {prefix}{unit}" if abs(value) < 999.5 * scale else (
-                f"{value / scale:.0f} {prefix}{unit}"
+            return (
+                f"{value / scale:.3g} {prefix}{unit}"
+                if abs(value) < 999.5 * scale
+                else (f"{value / scale:.0f} {prefix}{unit}")
             )
     return f"{value:.3g} {unit}"
 
