@@ -4,7 +4,9 @@ Rates differ from run to run, so these tests hold what must hold on any machine,
 """
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -185,6 +187,53 @@ def test_the_callers_faster_kernels_count() -> None:
     assert device.copy_bytes_per_s == 9e15 and device.levels[0].bytes_per_s == 9e15  # no level is slower than DRAM
     assert device.special_per_s == 8e15
     assert device.special["log"].base > 1e6  # PyTorch's own, which is faster
+
+
+class Pretended(clock.CudaClock):
+    """An accelerator's clock on the processor: everything but the graphs and events."""
+
+    device = "cpu"
+    medians = clock.Clock.medians
+    _timer = clock.Clock._timer
+
+
+def _pretend(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    properties = SimpleNamespace(name=name, L2_cache_size=1 * MIB, multi_processor_count=132)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (64 * MIB, 128 * MIB))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda.jiterator, "_create_jit_fn", lambda code: lambda values: values)
+    monkeypatch.setattr(torch.random, "fork_rng", lambda _: nullcontext())
+    monkeypatch.setattr(probe, "CudaClock", Pretended)
+    monkeypatch.setattr(probe, "CUDA_SIZES", (32, 64))
+    monkeypatch.setattr(probe, "CUDA_NUMBERS", 1 << 12)
+
+
+@pytest.mark.usefixtures("hurried")
+def test_accelerator_keeps_its_data_sheet_beside_what_was_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _pretend(monkeypatch, "NVIDIA H200")
+    device = probe.measure("cuda", lambda name: catalog.find(name, tmp_path), nothing)
+    assert device.id == "this-machine-cuda" and device.vendor == "NVIDIA"
+    assert device.peak_flops_per_s("bf16", matrix=True) == 989.4e12
+    assert device.memory.bandwidth and device.memory.bandwidth.base == 4.8e12
+    assert device.memory.copy and device.copy_bytes_per_s == device.memory.copy.base < 1e12
+    assert device.memory_bytes == 128 * MIB and device.levels[0].capacity_bytes == 1 * MIB
+    assert {"fp32", "tf32", "bf16", "int8"} <= set(device.matmul)
+    assert {"exp", "erf", "division"} <= set(device.special)
+    assert device.launch_s and device.dispatch_s and device.atomic_per_s
+    assert file.read(file.write(device, tmp_path)) == catalog.this_machine("cuda", tmp_path) == device
+
+
+@pytest.mark.usefixtures("hurried")
+def test_accelerator_that_the_catalogue_lacks_has_measured_peaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    _pretend(monkeypatch, "NVIDIA Z900")
+    device = probe.measure("cuda", lambda _: None, nothing)
+    assert device.memory.bandwidth is None and device.power_w is None
+    assert device.matrix["bf16"].value == max(rate.value for rate in device.matmul["bf16"].values())
+    assert set(device.vector) == {"fp32"} and "fp32" not in device.matrix
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")

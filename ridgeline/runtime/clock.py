@@ -22,6 +22,7 @@ class Clock:
     """Times work on the processor."""
 
     device = "cpu"
+    rotations = 1  # sets of inputs that work should take in turn
 
     def medians(self, *runs: Run) -> list[float]:
         """Median seconds of one call of each; the samples of all are interleaved."""
@@ -53,6 +54,7 @@ class CudaClock(Clock):
     """Times work on an accelerator between two events: calls captured in one graph, or issued one by one."""
 
     device = "cuda"
+    rotations = 3  # so that no call finds its inputs in the cache of the one before
 
     def __init__(self, capture: bool = True) -> None:
         self.capture = capture

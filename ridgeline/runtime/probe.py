@@ -25,7 +25,7 @@ import torch
 from ridgeline.base.errors import BadOption
 from ridgeline.base.units import GIB, GIGA, KIB, MIB, TERA
 from ridgeline.hw.catalog import THIS_MACHINE
-from ridgeline.hw.device import Device, Figure, Level, Source
+from ridgeline.hw.device import Device, Figure, Level, Source, figures
 from ridgeline.runtime.clock import Clock, CudaClock, Run, busy_share, matmul_precision, one_thread, seconds_of
 from ridgeline.runtime.system import caches, memory_bytes, processor_name
 
@@ -35,6 +35,7 @@ Kernels = Mapping[str, Callable[[], float]]  # "DRAM.copy" or "exp" -> measured 
 LONGEST_MATMUL_S = 0.4
 BUSY_SHARE = 0.1  # of the processor in other hands, above which figures come with a warning
 CPU_SIZES, CUDA_SIZES = (256, 512, 1024, 2048), (1024, 2048, 4096, 8192)
+CUDA_NUMBERS = 1 << 24  # elements of functions, random numbers and atomic adds on an accelerator
 CHAIN = 256  # special functions per element on an accelerator, so that arithmetic and not memory is timed
 
 # Bodies of one link of such a chain; each keeps its value in a range where the function does its usual work.
@@ -124,6 +125,7 @@ def _measure_cuda(clock: Clock, find: Callable[[str], Device | None], step: Step
         confidence="measured",
         checked=date.today(),
     )
+    driver_says = Source(title="as the driver reports", confidence="measured", checked=date.today())
     step("memory", 0.0)
     levels = _cuda_levels(clock, base, kernels)
     step("matmul", 0.3)
@@ -136,7 +138,7 @@ def _measure_cuda(clock: Clock, find: Callable[[str], Device | None], step: Step
     special = {name: rate for name, body in CUDA_BODIES.items() if (rate := _chain(clock, body)) is not None}
     fma = _chain(clock, FMA_BODY)
     step("random numbers", 0.8)
-    random = _random(CudaClock(capture=False), 2**26)  # a graph would need its generator registered
+    random = _random(CudaClock(capture=False), 4 * CUDA_NUMBERS)  # a graph would need its generator registered
     step("overheads", 0.85)
     dispatch, launch, atomic = _cuda_overheads(clock)
     matrix = base.matrix if base else {name: peak for name, peak in peaks.items() if name != "fp32"}
@@ -147,13 +149,13 @@ def _measure_cuda(clock: Clock, find: Callable[[str], Device | None], step: Step
         name=name,
         vendor=base.vendor if base else "AMD" if torch.version.hip else "NVIDIA",
         kind="gpu",
-        sources={**(base.sources if base else {}), "measured": measured},
+        sources={**(base.sources if base else {}), "measured": measured, "system": driver_says},
         levels=levels,
         driver_names=(name,),
         note=f"Data-sheet figures are those of {base.id}." if base else "",
         power=base.power if base else None,
         fabric=base.fabric if base else None,
-        multiprocessors=Figure(value=properties.multi_processor_count, unit="count", source="measured"),
+        multiprocessors=Figure(value=properties.multi_processor_count, unit="count", source="system"),
         dispatch=dispatch,
         launch=launch,
         atomic=atomic,
@@ -164,7 +166,9 @@ def _measure_cuda(clock: Clock, find: Callable[[str], Device | None], step: Step
         matmul=matmul,
     )
     step("kernel families", 0.95)
-    return msgspec.structs.replace(device, achieved=_achieved(clock, device))
+    device = msgspec.structs.replace(device, achieved=_achieved(clock, device))
+    named = {figure.source for _, figure, _ in figures(device)}
+    return msgspec.structs.replace(device, sources={key: device.sources[key] for key in device.sources if key in named})
 
 
 # Memory.
@@ -314,16 +318,16 @@ def _matmul_rates(
             if 8 * seconds > LONGEST_MATMUL_S:  # twice the size takes eight times as long
                 break
             try:
-                seconds = clock.median(_matmul_run(clock.device, dtype, size))
+                seconds = clock.median(_matmul_run(clock, dtype, size))
             except (RuntimeError, NotImplementedError):  # no kernel for this format here
                 break
             rates.setdefault(name, {})[size] = _flop_rate(2 * size**3 / seconds, name)
     return rates
 
 
-def _matmul_run(device: str, dtype: torch.dtype, size: int) -> Run:
+def _matmul_run(clock: Clock, dtype: torch.dtype, size: int) -> Run:
     """One matmul over rotated inputs. The right operand is stored by columns where the library wants it so."""
-    count = 3 if device == "cuda" else 1
+    count, device = clock.rotations, clock.device
     if dtype is torch.int8:
         pairs = [tuple(torch.randint(-9, 9, (2, size, size), dtype=dtype, device=device)) for _ in range(count)]
         return lambda number: torch._int_mm(pairs[number % count][0], pairs[number % count][1].t())
@@ -360,7 +364,7 @@ def _chain(clock: Clock, body: str) -> float | None:
         "template <typename T> T chain(T x) { "
         f'_Pragma("unroll 16") for (int i = 0; i < {CHAIN}; ++i) x = {body}; return x; }}'
     )
-    values = torch.rand(2**24, device="cuda")
+    values = torch.rand(CUDA_NUMBERS, device=clock.device)
     try:
         function = torch.cuda.jiterator._create_jit_fn(code)
         return CHAIN * values.numel() / clock.median(lambda _: function(values))
@@ -399,13 +403,13 @@ def _cpu_overheads(clock: Clock, threads: int) -> tuple[Figure, Figure | None]:
 
 def _cuda_overheads(clock: Clock) -> tuple[Figure, Figure, Figure]:
     """An eager operator as the host issues it, one node of a replayed graph, and spread-out atomic adds."""
-    one, two = torch.rand(1, device="cuda"), torch.empty(1, device="cuda")
+    one, two = torch.rand(1, device=clock.device), torch.empty(1, device=clock.device)
     launch = clock.median(lambda _: torch.add(one, one, out=two))
     torch.cuda.synchronize()
     dispatch = statistics.median(seconds_of(lambda _: torch.add(one, one, out=two), 500) / 500 for _ in range(5))
     torch.cuda.synchronize()
-    places = torch.randint(2**16, (2**24,), device="cuda")
-    added, sums = torch.rand(2**24, device="cuda"), torch.zeros(2**16, device="cuda")
+    places = torch.randint(2**16, (CUDA_NUMBERS,), device=clock.device)
+    added, sums = torch.rand(CUDA_NUMBERS, device=clock.device), torch.zeros(2**16, device=clock.device)
     atomic = places.numel() / clock.median(lambda _: sums.index_add_(0, places, added))
     return (
         Figure(_digits(dispatch * 1e6), "us", "measured", note="torch.add of two numbers, issued from Python"),
@@ -419,8 +423,9 @@ def _achieved(clock: Clock, device: Device) -> dict[str, Figure]:
     copy, read = device.copy_bytes_per_s, device.read_bytes_per_s
     if copy is None or read is None:
         return {}
-    nearest = device.levels[-2].capacity_bytes if len(device.levels) > 1 else None
-    rows, columns = max(2, (nearest or 64 * MIB) // (4 * 2048)), 2048  # each tensor as large as the last cache
+    last_cache = (device.levels[-2].capacity_bytes if len(device.levels) > 1 else None) or 64 * MIB
+    each_bytes = min(2 * last_cache, (device.memory_bytes or GIB) // 16)
+    rows, columns = max(2, each_bytes // (4 * 2048)), 2048
     count = rows * columns
     x, y, out = (torch.rand(rows, columns, device=clock.device) for _ in range(3))
     weight, sums = torch.rand(columns, device=clock.device), torch.empty(rows, device=clock.device)
