@@ -43,7 +43,7 @@ def _elementwise(f: Callable[..., float]) -> Callable[..., Array]:
     def apply(*xs: Array) -> Array:
         def one(*args: float) -> float:
             try:
-                return f(*args)
+                return f(*map(float, args))
             except (ValueError, OverflowError):
                 return math.nan if any(map(math.isnan, args)) else math.inf
 

@@ -1,5 +1,5 @@
 """All families of rows; importing this fills the table."""
 
-from ridgeline.ops import activations, folds, library, logic, norms, scalar, views
+from ridgeline.ops import activations, factories, folds, library, logic, losses, norms, scalar, views
 
-LOADED = (activations, folds, library, logic, norms, scalar, views)
+LOADED = (activations, factories, folds, library, logic, losses, norms, scalar, views)

@@ -19,7 +19,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from ridgeline.base.errors import DuplicateRow
 from ridgeline.ir.index import Axis, Index, Sym, evaluate
@@ -124,6 +124,8 @@ def _operand(argument: Any, target: DType | None, exact: bool) -> Any:
     return argument
 
 
+Body = TypeVar("Body", bound=Callable[..., Any])
+
 TABLE: dict[str, Row] = {}
 
 
@@ -134,8 +136,8 @@ def _add(row: Row) -> None:
         TABLE[operator] = row
 
 
-def _decorator(kind: Kind, operators: tuple[str, ...], cast: str = "none") -> Callable[[Callable[..., Any]], Any]:
-    def register(body: Callable[..., Any]) -> Callable[..., Any]:
+def _decorator(kind: Kind, operators: tuple[str, ...], cast: str = "none") -> Callable[[Body], Body]:
+    def register(body: Body) -> Body:
         where = f"{body.__module__}:{body.__name__}"
         wants = "context" in inspect.signature(body).parameters
         _add(Row(operators, kind, body, where, cast, wants))
@@ -144,33 +146,33 @@ def _decorator(kind: Kind, operators: tuple[str, ...], cast: str = "none") -> Ca
     return register
 
 
-def scalar(*operators: str, cast: str = "out") -> Callable[[Callable[..., Value]], Any]:
+def scalar(*operators: str, cast: str = "out") -> Callable[[Body], Body]:
     """A row whose body works on the values at one element. Names: "aten.add" (all overloads) or "aten.add.Tensor"."""
     return _decorator(Kind.SCALAR, operators, cast)
 
 
-def fold_row(*operators: str) -> Callable[[Callable[..., Any]], Any]:
+def fold_row(*operators: str) -> Callable[[Body], Body]:
     """A row whose body takes and gives arrays and folds dimensions away. The other kinds below are alike."""
     return _decorator(Kind.FOLD, operators)
 
 
-def index_row(*operators: str) -> Callable[[Callable[..., Any]], Any]:
+def index_row(*operators: str) -> Callable[[Body], Body]:
     return _decorator(Kind.INDEX, operators)
 
 
-def view_row(*operators: str) -> Callable[[Callable[..., Any]], Any]:
+def view_row(*operators: str) -> Callable[[Body], Body]:
     return _decorator(Kind.VIEW, operators)
 
 
-def scatter_row(*operators: str) -> Callable[[Callable[..., Any]], Any]:
+def scatter_row(*operators: str) -> Callable[[Body], Body]:
     return _decorator(Kind.SCATTER, operators)
 
 
-def composite(*operators: str) -> Callable[[Callable[..., Any]], Any]:
+def composite(*operators: str) -> Callable[[Body], Body]:
     return _decorator(Kind.COMPOSITE, operators)
 
 
-def library(*operators: str) -> Callable[[Callable[..., Any]], Any]:
+def library(*operators: str) -> Callable[[Body], Body]:
     """A row run by ATen. Its body takes the same arguments and gives FLOPs by number format."""
     return _decorator(Kind.LIBRARY, operators)
 

@@ -5,7 +5,7 @@ declares, so -1 and "all the rest" need no rule here.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ridgeline.base.errors import CannotConvert
 from ridgeline.ir.index import Index, IndexLike, as_index, at_least, unflatten, within
@@ -13,7 +13,7 @@ from ridgeline.ir.types import DType
 from ridgeline.ops.array import Array, reshape
 from ridgeline.ops.table import Context, index_row, view_row
 
-Body = Callable[..., Any]
+Body = TypeVar("Body", bound=Callable[..., Any])
 
 
 def shape_of(context: Context, k: int = 0) -> tuple[Index, ...]:
