@@ -6,6 +6,8 @@ covers becomes a LIBRARY node with the reason; strict mode raises instead. Reads
 
 import operator as builtin
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import sympy
@@ -18,17 +20,12 @@ from ridgeline.capture.lines import user_line
 from ridgeline.ir.graph import Definition, Graph, Node, NodeKind
 from ridgeline.ir.index import Index, Sym, as_index
 from ridgeline.ir.kernel import Buffer, Mode
-from ridgeline.ir.types import BF16, BOOL, DTYPES, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
+from ridgeline.ir.types import BOOL, DTYPES, DType
 from ridgeline.ops import families
 from ridgeline.ops.array import Array, loaded
 from ridgeline.ops.table import Context, Kind, Row, Scatter, find
 
-FROM_TORCH: dict[torch.dtype, DType] = {
-    **{torch.float64: F64, torch.float32: F32, torch.bfloat16: BF16, torch.float16: F16},
-    **{torch.int64: I64, torch.int32: I32, torch.int16: I16, torch.int8: I8},
-    **{torch.uint64: U64, torch.uint32: U32, torch.uint16: U16, torch.uint8: U8, torch.bool: BOOL},
-    **{torch.float8_e4m3fn: DTYPES["f8e4m3"], torch.float8_e5m2: DTYPES["f8e5m2"]},
-}
+FROM_TORCH: dict[torch.dtype, DType] = {getattr(torch, d.torch): d for d in DTYPES.values()}
 # Arguments that say where or how a tensor is made, not what is in it.
 PLACEMENT = frozenset(("device", "layout", "pin_memory", "memory_format", "non_blocking"))
 
@@ -87,8 +84,11 @@ def operator_name(target: Any) -> str:
 
 
 class _Converter:
-    def __init__(self, module: GraphModule, name: str, backward: bool, strict: bool) -> None:
+    def __init__(
+        self, module: GraphModule, name: str, backward: bool, strict: bool, refused: Mapping[str, str]
+    ) -> None:
         self.module, self.name, self.backward, self.strict = module, name, backward, strict
+        self.refused = refused
         self.nodes: list[Node] = []
         self.inputs: list[str] = []
         self.buffers: dict[str, Buffer] = {}
@@ -100,14 +100,18 @@ class _Converter:
         for fx in self.module.graph.nodes:
             self.visit(fx)
         return Graph(
-            self.name, tuple(self.nodes), tuple(self.inputs), tuple(self.outputs), dict(self.buffers), self.hints
+            *(self.name, tuple(self.nodes), tuple(self.inputs), tuple(self.outputs), self.buffers, self.hints),
+            parts=self.parts,
         )
 
     def visit(self, fx: FxNode) -> None:
-        if fx.op == "placeholder" or fx.op == "get_attr":
+        if fx.op == "placeholder":
             self.inputs.append(fx.name)
             self.declare(fx.name, fx.meta.get("val"))
-            self.nodes.append(Node(fx.name, fx.op, NodeKind.INPUT, self.declared(fx), ()))
+            self.nodes.append(Node(fx.name, fx.op, NodeKind.INPUT, self.declared(fx), (), call=fx))
+        elif fx.op == "get_attr":
+            self.declare(fx.name, fx.meta.get("val"))
+            self.nodes.append(replace(self.library(fx, None, {}), family="constant"))
         elif fx.op == "output":
             flat = fx.args[0] if isinstance(fx.args[0], Sequence) else [fx.args[0]]
             self.outputs = [self.output(a) for a in flat]
@@ -183,6 +187,13 @@ class _Converter:
         return tuple(dict.fromkeys(n for n in names if n in self.buffers))
 
     def node(self, fx: FxNode, row: Row | None) -> Node:
+        if isinstance(fx.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool):
+            return replace(self.library(fx, None, {}), family="size")
+        if fx.name in self.refused:
+            raise CannotConvert(self.refused[fx.name])
+        devices = {t.device for t in _tensors(fx)}
+        if len(devices) > 1:
+            raise CannotConvert(f"its tensors are on {' and '.join(sorted(map(str, devices)))}")
         if row is None:
             return self.library(fx, "no row in the table", None)
         out = self.declared(fx)
@@ -276,6 +287,14 @@ class _Converter:
         return value
 
 
+def _tensors(fx: FxNode) -> list[torch.Tensor]:
+    """The fake tensors that a node takes and gives."""
+    given = [a.meta.get("val") for a in fx.all_input_nodes]
+    made = fx.meta.get("val")
+    flat = [*given, *(made if isinstance(made, list | tuple) else [made])]
+    return [t for t in flat if isinstance(t, torch.Tensor)]
+
+
 def _fake(value: Any) -> Any:
     return value.meta.get("val") if isinstance(value, FxNode) else value
 
@@ -309,6 +328,12 @@ def define(buffer: Buffer, result: Array | Scatter) -> Definition:
     return Definition(buffer, result.axes, result.cast(buffer.dtype).value)
 
 
-def convert(module: GraphModule, name: str = "graph", backward: bool = False, strict: bool = False) -> Graph:
-    """The operator graph of an FX graph of ATen operators."""
-    return _Converter(module, name, backward, strict).run()
+def convert(
+    module: GraphModule,
+    name: str = "graph",
+    backward: bool = False,
+    strict: bool = False,
+    refused: Mapping[str, str] = MappingProxyType({}),
+) -> Graph:
+    """The operator graph of an FX graph of ATen operators. `refused` names nodes to leave to torch, with the reason."""
+    return _Converter(module, name, backward, strict, refused).run()

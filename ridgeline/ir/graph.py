@@ -77,6 +77,7 @@ class Graph:
     outputs: tuple[str | Index | None, ...]
     buffers: Mapping[str, Buffer]
     hints: Mapping[str, int] = field(default_factory=dict)  # an example number for each size symbol
+    parts: Mapping[str, str] = field(default_factory=dict)  # name of one output of several -> its buffer
 
     @cached_property
     def producer(self) -> Mapping[str, Node]:

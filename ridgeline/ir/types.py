@@ -15,6 +15,7 @@ class DType:
     bytes: int
     kind: str
     format: str  # the name a device catalogue uses for its peak
+    torch: str  # the name PyTorch uses
 
     @property
     def is_float(self) -> bool:
@@ -33,21 +34,21 @@ class DType:
         return self.name
 
 
-F64 = DType("f64", 8, "f", "fp64")
-F32 = DType("f32", 4, "f", "fp32")
-BF16 = DType("bf16", 2, "f", "bf16")
-F16 = DType("f16", 2, "f", "fp16")
-F8E4M3 = DType("f8e4m3", 1, "f", "fp8")
-F8E5M2 = DType("f8e5m2", 1, "f", "fp8")
-I64 = DType("i64", 8, "i", "int64")
-I32 = DType("i32", 4, "i", "int32")
-I16 = DType("i16", 2, "i", "int16")
-I8 = DType("i8", 1, "i", "int8")
-U64 = DType("u64", 8, "u", "int64")
-U32 = DType("u32", 4, "u", "int32")
-U16 = DType("u16", 2, "u", "int16")
-U8 = DType("u8", 1, "u", "int8")
-BOOL = DType("bool", 1, "b", "int8")
+F64 = DType("f64", 8, "f", "fp64", "float64")
+F32 = DType("f32", 4, "f", "fp32", "float32")
+BF16 = DType("bf16", 2, "f", "bf16", "bfloat16")
+F16 = DType("f16", 2, "f", "fp16", "float16")
+F8E4M3 = DType("f8e4m3", 1, "f", "fp8", "float8_e4m3fn")
+F8E5M2 = DType("f8e5m2", 1, "f", "fp8", "float8_e5m2")
+I64 = DType("i64", 8, "i", "int64", "int64")
+I32 = DType("i32", 4, "i", "int32", "int32")
+I16 = DType("i16", 2, "i", "int16", "int16")
+I8 = DType("i8", 1, "i", "int8", "int8")
+U64 = DType("u64", 8, "u", "int64", "uint64")
+U32 = DType("u32", 4, "u", "int32", "uint32")
+U16 = DType("u16", 2, "u", "int16", "uint16")
+U8 = DType("u8", 1, "u", "int8", "uint8")
+BOOL = DType("bool", 1, "b", "int8", "bool")
 
 DTYPES: dict[str, DType] = {
     d.name: d for d in (F64, F32, BF16, F16, F8E4M3, F8E5M2, I64, I32, I16, I8, U64, U32, U16, U8, BOOL)

@@ -4,6 +4,7 @@ Reads options and hands records to `report/hardware.py`, or to JSON with the sam
 torch, and only when it runs.
 """
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -125,6 +126,8 @@ def _measure(kind: str, json: bool) -> None:
     with report.progress() as step:
         device = probe.measure(kind, catalog.find, step)
     path: Path = file.write(device, folder)
+    if device.note:
+        print(f"ridgeline: {device.note}", file=sys.stderr)
     if json:
         _print_json({"device": device, "path": str(path)})
     else:

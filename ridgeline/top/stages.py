@@ -1,0 +1,82 @@
+"""The stages in order: an FX graph becomes a function. This page is the contents of the engine.
+
+convert    FX graph of ATen operators   -> operator graph
+walk       operator graph x device      -> plan, with every move
+steps      plan                         -> kernels and calls in order
+schedule   kernel x machine             -> loop program
+build      loop programs                -> machine code
+executable steps + machine code         -> a function
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from ridgeline.base.knobs import Knobs
+from ridgeline.capture.convert import convert
+from ridgeline.fuse.build import steps
+from ridgeline.fuse.walk import Plan, walk
+from ridgeline.ir.steps import KernelStep, Steps
+from ridgeline.runtime.execute import Executable, Launch, executable
+from ridgeline.top.engine import Engine
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """All that compiling one graph produced."""
+
+    plan: Plan
+    steps: Steps
+    run: Executable
+    seconds: Mapping[str, float]  # by stage
+
+
+def device_of(module: GraphModule) -> torch.device:
+    """Where a graph runs: the device of its first tensor, accelerators before the CPU."""
+    fakes = [n.meta.get("val") for n in module.graph.nodes]
+    devices = [t.device for t in fakes if isinstance(t, torch.Tensor)]
+    return next((d for d in devices if d.type != "cpu"), devices[0] if devices else torch.device("cpu"))
+
+
+def compile_graph(
+    module: GraphModule,
+    name: str,
+    engine: Engine,
+    knobs: Knobs,
+    backward: bool = False,
+    refused: Mapping[str, str] = {},
+) -> Compiled:
+    """Runs every stage. Raises what a stage raises; `top.fallback` decides what then."""
+    clock = _Clock()
+    where = device_of(module)
+    graph = convert(module, name, backward, knobs.strict, refused)
+    clock.mark("convert")
+    plan = walk(graph, engine.device(where), knobs.fuel)
+    clock.mark("walk")
+    ordered = steps(plan)
+    clock.mark("steps")
+    kernels = {s.kernel.name: s.kernel for s in ordered.steps if isinstance(s, KernelStep)}
+    launches = engine.build(list(kernels.values()), where)
+    clock.mark("build")
+    run = executable(ordered, launches, where)
+    clock.mark("executable")
+    return Compiled(plan, ordered, run, clock.seconds)
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.last = time.perf_counter()
+
+    def mark(self, stage: str) -> None:
+        now = time.perf_counter()
+        self.seconds[stage] = now - self.last
+        self.last = now
+
+
+Launches = Mapping[str, tuple[Launch, tuple[str, ...]]]
+Arguments = list[Any]
