@@ -4,6 +4,7 @@ Rates differ from run to run, so these tests hold what must hold on any machine,
 """
 
 import os
+import time
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,6 +47,22 @@ def test_clock_gives_seconds_of_one_call() -> None:
     median = clock.Clock().median(work)
     assert 0.02 * alone < median < 50 * alone
     assert len(calls) >= clock.FEWEST_SAMPLES
+
+
+def test_waits_for_other_programs_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares = [0.5, 0.4, 0.05, 0.9]
+    monkeypatch.setattr(clock, "busy_share", lambda threads: shares.pop(0))
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    assert clock.wait_for_rest(2, 0.1) == 0.05  # the third time they rested
+    monkeypatch.setattr(clock, "WAIT_S", 0.0)
+    assert clock.wait_for_rest(2, 0.1) == 0.9
+
+
+@pytest.mark.usefixtures("hurried")
+def test_a_busy_machine_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "busy_share", lambda threads: 0.3)
+    monkeypatch.setattr(probe, "busy_share", lambda threads: 0.5)
+    assert "took 50% of the processor" in probe.measure("cpu", lambda _: None, nothing).note
 
 
 def test_runs_touch_what_they_count() -> None:
@@ -134,6 +151,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock, "SAMPLE_S", 1e-4)
     monkeypatch.setattr(clock, "TIMING_S", 2e-3)
     monkeypatch.setattr(clock, "BUSY_S", 1e-2)
+    monkeypatch.setattr(clock, "WAIT_S", 0.0)
     monkeypatch.setattr(probe, "CPU_SIZES", (32, 64))
     monkeypatch.setattr(probe, "caches", lambda: (Cache("L1", 32 * KIB, 2), Cache("L2", 1 * MIB, 2)))
     monkeypatch.setattr(probe, "memory_bytes", lambda: 64 * MIB)

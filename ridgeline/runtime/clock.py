@@ -15,7 +15,7 @@ import torch
 Run = Callable[[int], object]  # does the work once; the number rotates inputs
 
 SAMPLE_S, TIMING_S, MOST_SAMPLES, FEWEST_SAMPLES = 2e-3, 0.15, 15, 5
-BUSY_S = 0.2
+BUSY_S, WAIT_S = 0.2, 10.0
 
 
 class Clock:
@@ -106,6 +106,14 @@ def busy_share(threads: int) -> float:
     while time.perf_counter() - wall < BUSY_S:
         numbers.sin_()
     return max(0.0, 1 - (time.process_time() - ours) / (time.perf_counter() - wall) / threads)
+
+
+def wait_for_rest(threads: int, enough: float) -> float:
+    """Wait for other programs to take less than `enough` of the processor, WAIT_S at most; the share at the end."""
+    started = time.perf_counter()
+    while (share := busy_share(threads)) > enough and time.perf_counter() - started < WAIT_S:
+        time.sleep(0.5)
+    return share
 
 
 @contextmanager

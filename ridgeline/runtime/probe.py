@@ -2,7 +2,8 @@
 
 `measure` takes "cpu" or "cuda" and gives a `Device` whose figures are medians of repeated runs on random data. It goes
 through PyTorch's own kernels; a caller with better ones passes them in `kernels`, and the higher rate counts. Takes
-about 15 s on two cores. Saves nothing, and leaves generators, thread count and matmul precision as they were.
+about 15 s on two cores that rest; when other programs use them it waits 10 s for them, then measures nevertheless and
+says so in the device's note. Saves nothing, and leaves generators, thread count and matmul precision as they were.
 
 What the figures mean:
 - copy, read and write count the bytes a program asks for (copy: read plus written), whatever the caches do besides.
@@ -26,7 +27,16 @@ from ridgeline.base.errors import BadOption
 from ridgeline.base.units import GIB, GIGA, KIB, MIB, TERA
 from ridgeline.hw.catalog import THIS_MACHINE
 from ridgeline.hw.device import Device, Figure, Level, Source, figures
-from ridgeline.runtime.clock import Clock, CudaClock, Run, busy_share, matmul_precision, one_thread, seconds_of
+from ridgeline.runtime.clock import (
+    Clock,
+    CudaClock,
+    Run,
+    busy_share,
+    matmul_precision,
+    one_thread,
+    seconds_of,
+    wait_for_rest,
+)
 from ridgeline.runtime.system import caches, memory_bytes, processor_name
 
 Step = Callable[[str, float], None]  # what is being measured, and the share done
@@ -77,7 +87,8 @@ def _measure_cpu(clock: Clock, step: Step, kernels: Kernels) -> Device:
         checked=date.today(),
     )
     system = Source(title="as the operating system reports", confidence="measured", checked=date.today())
-    busy = busy_share(threads)
+    step("after other programs", 0.0)
+    busy = wait_for_rest(threads, BUSY_SHARE)
     step("memory", 0.0)
     levels = _cpu_levels(clock, threads, step, kernels)
     step("matmul", 0.4)
