@@ -23,6 +23,8 @@ from ridgeline.ops.table import Kind, find
 
 # Rows that a generated kernel can repeat from their inputs.
 REPEATABLE = frozenset((Kind.SCALAR, Kind.INDEX, Kind.VIEW))
+# How many values in a row are considered for being made again together.
+CHAIN = 8
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -131,25 +133,31 @@ class _Partition:
                     seen.add(a)
                     heapq.heappush(queue, (-self.order[a], a.name, a))
 
+    def inputs_cost(self, n: FxNode, depth: int) -> int:
+        """Bytes moved to have what a value is made from, itself made again where that is cheaper."""
+        return sum(self.cost(a, depth) for a in dict.fromkeys(map(self._base, n.all_input_nodes)))
+
+    def cost(self, n: FxNode, depth: int) -> int:
+        if n in self.saved or n in self.sure:
+            return 0  # the backward reads it anyway
+        keep = tensor_bytes(n) * (1 if n in self.stored else 2)
+        return min(keep, self.inputs_cost(n, depth - 1)) if depth and keep and _repeatable(n) else keep
+
     def remake(self, n: FxNode, readers: set[FxNode]) -> bool:
         """Whether the backward makes a value again; records the move."""
         if n.op == "placeholder" or isinstance(n.meta.get("val"), SYMBOLIC) or not _repeatable(n):
             return False
         if _kind(n) is Kind.VIEW:
             return True
-        inputs = [self._base(a) for a in n.all_input_nodes]
-        tensors = [a for a in inputs if isinstance(a.meta.get("val"), torch.Tensor)]
         keep = tensor_bytes(n) * (1 if n in self.stored else 2)
-        again = sum(
-            tensor_bytes(a) * (0 if a in self.saved or a in self.sure else 1 if a in self.stored else 2)
-            for a in dict.fromkeys(tensors)
-        )
+        again = self.inputs_cost(n, CHAIN)
         if any(_is_library(r) for r in readers):
             again += 2 * tensor_bytes(n)  # a library call needs it in memory
         if again >= keep:
             return False
         what = operator_name(n.target)
-        reason = f"the backward makes {n.name} again from {', '.join(a.name for a in tensors) or 'nothing'}"
+        sources = ", ".join(dict.fromkeys(self._base(a).name for a in n.all_input_nodes))
+        reason = f"the backward makes {n.name} again from {sources or 'nothing'}"
         self.moves.append(MoveAccount("recompute", True, what, user_line(n), float(keep - again), 0.0, reason))
         return True
 
