@@ -22,7 +22,7 @@ from ridgeline.runtime.memory import SLABS, Slab, lives_of, place
 
 # pointers, sizes -> None
 Launch = Callable[[Sequence[int], Sequence[int]], None]
-IDENTIFIER = str.maketrans({c: "_" for c in ".#-/:"})
+IDENTIFIER = str.maketrans({".": "__", "#": "___"})
 
 
 def torch_dtype(buffer: Buffer) -> torch.dtype:
