@@ -181,20 +181,19 @@ def rows_of(group: Group, stored: Callable[[Unit], bool]) -> frozenset[Axis] | s
             for kept in pending.get(name, ()):
                 (mine if space <= kept else rows).add(kept)
         pending[unit.name] = mine
+    spaces = {u.name: mapped(u.space, group.maps[u.name]) for u in group.units if stored(u)}
+    for name, space in spaces.items():
+        if space != group.atoms and space not in pending[name]:
+            rows.add(space)  # it runs along part of the space: those are rows, or there is no one space
     if len(rows) > 1:
         return "two row statistics are kept along different axes"
     kept_rows = next(iter(rows)) if rows else None
-    for unit in group.units:
-        axis_map = group.maps[unit.name]
-        space = mapped(unit.space, axis_map)
-        if not stored(unit):
-            continue
-        if kept_rows is None and space != group.atoms:
-            return "what it stores would not run over the whole space"
-        if kept_rows is not None and not kept_rows <= space:
+    if kept_rows is None:
+        return None
+    for name, space in spaces.items():
+        finished = space in pending[name] and space.isdisjoint(kept_rows)  # a column sum, finished after all rows
+        if not (kept_rows <= space or finished):
             return "what it stores does not run along the rows"
-        if kept_rows is not None:
-            for kept in pending[unit.name]:
-                if kept != kept_rows and not kept.isdisjoint(kept_rows):
-                    return "a sum would be kept along part of the rows"
+        if any(kept != kept_rows and not kept.isdisjoint(kept_rows) for kept in pending[name]):
+            return "a sum would be kept along part of the rows"
     return kept_rows
