@@ -36,6 +36,11 @@ class Work:
     def total_flops(self) -> float | None:
         return None if self.flops is None else sum(self.flops.values())
 
+    @property
+    def flop_per_byte(self) -> float | None:
+        """Arithmetic intensity, to hold against a device's ridge point."""
+        return None if self.total_flops is None or not self.bytes else self.total_flops / self.bytes
+
     def __add__(self, other: "Work") -> "Work":
         flops: dict[str, float] | None = None
         if self.flops is not None and other.flops is not None:
@@ -88,7 +93,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class KernelAccount:
-    """One kernel, library call or eager operator, per step."""
+    """One kernel, library call or eager operator. Work, limit and times are those of one call."""
 
     name: str
     kind: str  # "kernel" | "library" | "eager"
@@ -101,6 +106,29 @@ class KernelAccount:
     prediction: Prediction | None
     measured: Measured | None = None
     reason: str | None = None  # why it is a library call, or why a store stayed
+    shapes: str | None = None  # "fp32 (4096, 192) @ (192, 576)", in the user's words
+
+    @property
+    def seconds(self) -> float | None:
+        """One call: measured where it was, predicted otherwise."""
+        if self.measured is not None:
+            return self.measured.seconds
+        return None if self.prediction is None else self.prediction.seconds
+
+    @property
+    def fraction_of_limit(self) -> float | None:
+        """1 is at the limit; above 1 the model or the timer is wrong."""
+        return self.limit.seconds / self.seconds if self.limit is not None and self.seconds else None
+
+    @property
+    def flops_per_s(self) -> float | None:
+        """The rate reached."""
+        flops = None if self.work is None else self.work.total_flops
+        return None if flops is None or not self.seconds else flops / self.seconds
+
+    def per_step(self, of_one_call: float | None) -> float | None:
+        """A figure of one call -> of all calls in a step."""
+        return None if of_one_call is None else of_one_call * self.calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +142,7 @@ class MoveAccount:
     saved_bytes: float
     saved_s: float
     reason: str
+    count: int = 1  # equal decisions taken together, as in equal layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +154,7 @@ class GraphAccount:
     phase: str
     line: str | None
     operators: int
-    calls: float  # per step
+    calls: float  # per step; the limit and the moves are those of one call
     compile_s: float
     kernels: tuple[KernelAccount, ...]
     eager: tuple[KernelAccount, ...]
@@ -168,6 +197,27 @@ class StepPlan:
     launches: int | None
     peak_bytes: int | None
     flops: float | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """Measured where it was, predicted otherwise."""
+        return self.predicted_s if self.measured is None else self.measured.seconds
+
+    @property
+    def prediction_error(self) -> float | None:
+        """Signed: +0.1 is a prediction 10 % too long. None without both."""
+        if self.measured is None or self.predicted_s is None or not self.measured.seconds:
+            return None
+        return self.predicted_s / self.measured.seconds - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """One roof of the device, named as in `Limit.binds`: a memory level's rate or an arithmetic rate, not both."""
+
+    name: str  # "memory", "L3", "fp32", "bf16 matmul"
+    bytes_per_s: float | None = None
+    flops_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,3 +262,26 @@ class Account:
     elsewhere: tuple[Elsewhere, ...]
     findings: tuple[Finding, ...]
     notes: tuple[str, ...] = ()
+    ceilings: tuple[Ceiling, ...] = ()
+
+    def plan(self, name: str) -> StepPlan | None:
+        """The row "eager", "graph" or "limit"."""
+        return next((plan for plan in self.plans if plan.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a target can do on a device, as far as loop programs depend on it. `schedule` knows no more than this.
+
+    `style` "vector": one axis at a time in `width` lanes, rows are read again from cache. "tile": blocks whose sides
+    are powers of two, at most `max_tile` elements together, held in registers.
+    """
+
+    style: str  # "vector" | "tile"
+    width: int  # lanes of a vector, or the least useful length of a tile
+    max_tile: int  # elements of one tile; for "vector" the lanes themselves
+    workers: int  # threads, or multiprocessors
+    cache_bytes: tuple[int, ...]  # nearest first, the last is shared by all workers
+    line_bytes: int = 64
+    grain_bytes: int = 1 << 16  # work below this is not worth a second worker
+    gather_cost: float = 16.0  # instructions for one vector of strided or gathered elements
