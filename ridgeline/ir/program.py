@@ -1,15 +1,30 @@
 """Loop programs: a kernel with every decision made - loops, tiles, passes, where each value is computed.
 
-What `schedule` gives and every target spells. Statements refer to `Value`s: a value named by `Compute` is available
-from there to the end of the enclosing body, and a target keeps its own name for it. An axis with a tile stands for
-that many consecutive positions at once (lanes of a vector, a block of a tensor); a value varies over the tiled axes
-among its free axes and is one number otherwise.
+What `schedule` gives and every target spells. One form for a target with one axis of vector lanes (C) and one with
+blocks over several axes (Triton).
 
-    program   = phases, one after the other; each waits for all of the one before
-    phase     = parallel loops (the grid) around a body
-    statement = Compute | Loop | Begin | Step | Finish | Put
+    program   = phases, one after the other; each sees all that the one before wrote
+    phase     = grid axes (parallel, in any order) around a body
+    statement = Compute | Loop | Begin | Step | Join | Finish | Save | Put
+
+*Memory is flat.* Every load in a program has one index: the offset in elements from the buffer's pointer. So has Put.
+
+*Tiles.* Inside `Loop(axis, tile=T)` the axis stands for T consecutive positions at once (T lanes, a block of length
+T). A value varies over the open tiled axes among its free axes and is one number along every other; a statement
+happens once for each point of the open axes that its value, offset or accumulator varies over. A ragged tile is
+masked: positions at or beyond the end are neither loaded, folded nor stored. A grid axis, and a loop axis with tile
+1, is one number. `axis` is a plain integer in index expressions; grid axes that stand for blocks occur in the
+`start` of loops.
+
+*Results.* A fold's result is a load from a buffer whose name starts with "%": `%f0[i]` is no memory, it is what
+Finish defines, one number per point of the axes listed. Results that outlive a phase go through scratch.
+
+*Scratch.* Buffers that a program needs only while it runs. `per_worker` means that each worker (a thread) uses its
+own copy, which holds rows between the passes of one body; otherwise it holds partial states between phases.
+A target decides where scratch comes from.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Union
 
@@ -18,97 +33,152 @@ from ridgeline.ir.kernel import Buffer, Mode
 from ridgeline.ir.types import DType
 from ridgeline.ir.value import Value
 
+RESULT = "%"  # first character of the pseudo-buffers that name results of folds
+
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """The value exists from here on. Its operands do already."""
+    """The value exists from here to the end of the enclosing body. Its operands do already; constants always do."""
 
     value: Value
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """axis runs from start to min(stop, bound) in steps of `tile`; the last tile may be ragged."""
+    """axis runs over start <= axis < min(start + extent, axis.size), `tile` positions at a time.
+
+    `unroll` asks for that many tiles side by side, each with its own copy of the accumulators begun outside (joined
+    where they finish); a target may ignore it.
+    """
 
     axis: Axis
     start: Index
-    stop: Index
-    tile: int
+    extent: Index
     body: tuple["Statement", ...]
-    bound: Index | None = None
+    tile: int = 1
+    unroll: int = 1
+
+    @property
+    def once(self) -> bool:
+        """Whether one tile covers the whole range: the axis is then open like a grid axis, in a block."""
+        return self.extent.const is not None and self.extent.const <= self.tile
 
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """The running state of a fold: one state per point of `over`, the axes it is kept along (tiled or not).
+    """The running state of a fold over `axes`: one state per point of `kept`.
 
-    With no `over` the state still has one part per lane of the tiled axes it folds, joined by Finish.
+    The statements below act on the states at the current point of `kept` (all states of the tile, where a kept axis
+    is open with a tile). Along open tiled axes that are folded, a target may hold one state per lane or block
+    position; Finish and Save join them. With `memory`, the states live in scratch, component k at
+    memory[k][offset], because loops over kept axes lie inside the loops over folded axes.
     """
 
     name: str
     combiner: str
     dtypes: tuple[DType, ...]  # of the elements
-    over: tuple[Axis, ...] = ()
+    states: tuple[DType, ...]  # of the components
+    axes: tuple[Axis, ...]
+    kept: tuple[Axis, ...]
+    memory: tuple[str, ...] = ()
+    offset: Index | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The accumulator starts at its combiner's identity."""
+    """The states are the combiner's identity."""
 
     accumulator: Accumulator
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Joins one element (or a tile of elements) to the accumulator."""
+    """state = combine(state, lift(elements)), for every position of the open tiles."""
 
     accumulator: Accumulator
     elements: tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Join:
+    """state = combine(state, states saved at offset), component k from buffers[k]."""
+
+    accumulator: Accumulator
+    buffers: tuple[str, ...]
+    offset: Index
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
-    """Joins the lanes, applies `finish`; `results` pairs a component with the fold value that it now defines."""
+    """Joins what the lanes hold, applies the combiner's `finish`; each pair is a component and the `%` value it is."""
 
     accumulator: Accumulator
     results: tuple[tuple[int, Value], ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Save:
+    """Joins what the lanes hold and stores the state unfinished, component k to buffers[k][offset]."""
+
+    accumulator: Accumulator
+    buffers: tuple[str, ...]
+    offset: Index
+
+
+@dataclass(frozen=True, slots=True)
 class Put:
-    """buffer[offset] = value at each point of the tiled axes (masked where the tile is ragged or guard is false)."""
+    """buffer[offset] = value, or += with Mode.ADD, once per point of the open axes that value or offset varies over.
+
+    ADD: points of one body happen in order; two iterations of the grid never meet at an address, unless `atomic`.
+    `streaming` is a hint: the line will not be read again soon.
+    """
 
     buffer: str
-    offset: Index  # in elements from the buffer's pointer
+    offset: Index
     value: Value
     mode: Mode = Mode.PLAIN
+    atomic: bool = False
     streaming: bool = False
 
 
-Statement = Union[Compute, Loop, Begin, Step, Finish, Put]
+Statement = Union[Compute, Loop, Begin, Step, Join, Finish, Save, Put]
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Parallel loops, outermost first, around one body. No iteration may see what another wrote in this phase."""
+    """One parallel loop nest. Iterations of the grid are independent; `work` estimates their sum, in bytes moved."""
 
-    grid: tuple[Loop, ...]  # their `body` is empty
+    grid: tuple[Axis, ...]
     body: tuple[Statement, ...]
+    work: Index
 
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Memory that the runtime gives for one launch: partial results between phases."""
+    """A buffer that lives while the program runs; with `per_worker`, one for each worker."""
 
     buffer: Buffer
+    per_worker: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One launch. `buffers` are its pointers in call order (scratch last), `sizes` its integer arguments."""
+    """One launch. `buffers` are its pointers in call order, `sizes` its integer arguments (names of size symbols)."""
 
     name: str
     buffers: tuple[Buffer, ...]
     scratch: tuple[Scratch, ...]
     sizes: tuple[str, ...]
     phases: tuple[Phase, ...]
+
+    def buffer(self, name: str) -> Buffer:
+        """A buffer or scratch by name."""
+        return next(b for b in (*self.buffers, *(s.buffer for s in self.scratch)) if b.name == name)
+
+
+def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
+    """Every statement of a body, those inside loops included, in order."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, Loop):
+            yield from statements(statement.body)
