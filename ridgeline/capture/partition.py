@@ -21,8 +21,8 @@ from ridgeline.capture.convert import operator_name
 from ridgeline.capture.lines import user_line
 from ridgeline.ops.table import Kind, find
 
-# Rows that a generated kernel can repeat from their inputs.
-REPEATABLE = frozenset((Kind.SCALAR, Kind.INDEX, Kind.VIEW))
+# Rows that a generated kernel can repeat from their inputs (a softmax too: its row is there to be read again).
+REPEATABLE = frozenset((Kind.SCALAR, Kind.INDEX, Kind.VIEW, Kind.COMPOSITE))
 # How many values in a row are considered for being made again together.
 CHAIN = 8
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -89,9 +89,12 @@ class _Partition:
         return seen
 
     def _stored(self) -> set[FxNode]:
-        """Forward values that are in memory whatever is saved: inputs, outputs, and what library calls touch."""
+        """Forward values in memory whatever is saved: inputs, outputs, what library calls touch or come between."""
         stored = set(self.forward_outputs)
-        for n in self.forward:
+        depth: dict[FxNode, int] = {}  # library calls before a value: what crosses one lies in memory
+        for n in sorted(self.forward, key=lambda n: self.order[n]):
+            depth[n] = max((depth[a] + _is_library(a) for a in n.all_input_nodes), default=0)
+            stored.update(b for b in map(self._base, n.all_input_nodes) if depth[b] < depth[n])
             if n.op == "placeholder" or _is_library(n):
                 stored.add(n)
                 stored.update(u for u in n.users if u.target is getitem)
@@ -153,7 +156,7 @@ class _Partition:
         again = self.inputs_cost(n, CHAIN)
         if any(_is_library(r) for r in readers):
             again += 2 * tensor_bytes(n)  # a library call needs it in memory
-        if again >= keep:
+        if again > keep or (again == keep and n in self.forward):
             return False
         what = operator_name(n.target)
         sources = ", ".join(dict.fromkeys(self._base(a).name for a in n.all_input_nodes))

@@ -42,8 +42,13 @@ def needed_outside(graph: Graph, units: Units) -> dict[str, str]:
     return need
 
 
+def call(name: str) -> str:
+    """The key of a library call, apart from that of the buffer of the same name it makes."""
+    return f"{name}()"
+
+
 def depths(graph: Graph, units: Units) -> dict[str, int]:
-    """The depth of every buffer and node name."""
+    """The depth of every stored buffer; under `call(name)`, that of a library call."""
     base = _bases(graph, units)
     depth: dict[str, int] = {}
     own: dict[str, list[Unit]] = {}
@@ -53,7 +58,7 @@ def depths(graph: Graph, units: Units) -> dict[str, int]:
     for node in graph.nodes:
         if node.kind is NodeKind.LIBRARY:
             at = max((depth.get(b, 0) for name in node.inputs for b in base.get(name, (name,))), default=0)
-            depth[node.name] = at
+            depth[call(node.name)] = at
             depth |= {b.name: at + 1 for b in node.outputs}
             continue
         for unit in own.get(node.name, ()):
@@ -76,7 +81,7 @@ def _readers(graph: Graph, units: Units, base: Mapping[str, tuple[str, ...]]) ->
         if node.kind is NodeKind.LIBRARY:
             for name in node.inputs:
                 for b in base.get(name, (name,)):
-                    readers.setdefault(b, []).append((node.name, True))
+                    readers.setdefault(b, []).append((call(node.name), True))
     return readers
 
 

@@ -74,10 +74,23 @@ class Solution:
                 continue
             order = radix(image)
             if order is not None and product(order) is target.size:
-                step = {target: image}
-                self.images = {a: substitute_index(i, step) for a, i in self.images.items()} | step
+                self._set(target, image)
                 return True
-        return False
+        return self._bind_each(radix(left), radix(right))
+
+    def _bind_each(self, left: tuple[Axis, ...] | None, right: tuple[Axis, ...] | None) -> bool:
+        """Two positions over axes of the same sizes are equal where each axis is."""
+        if left is None or right is None or [a.size for a in left] != [a.size for a in right]:
+            return False
+        if not set(left).isdisjoint(right):
+            return False
+        for a, b in zip(left, right, strict=True):
+            self._set(a, as_index(b))
+        return True
+
+    def _set(self, target: Axis, image: Index) -> None:
+        step = {target: image}
+        self.images = {a: substitute_index(i, step) for a, i in self.images.items()} | step
 
     def injective(self, images: Iterable[Index]) -> bool:
         """Whether axes with these images still run over different atoms."""

@@ -7,6 +7,7 @@ move with the bytes and seconds it saved or the reason it was refused. The first
 import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 from ridgeline.base.records import MoveAccount
 from ridgeline.cost.count import Hints
@@ -58,6 +59,7 @@ class _Walk:
     price: Price
     fuel: int | None
     moves: list[MoveAccount] = field(default_factory=list)
+    costs: WeakKeyDictionary[Group, _Cost] = field(default_factory=WeakKeyDictionary)
 
     def stored(self, group: Group, unit: Unit) -> bool:
         """Whether a unit's tensor must be in memory with this group as its kernel."""
@@ -116,13 +118,10 @@ class _Walk:
         return None
 
     def cost_of(self, group: Group) -> _Cost:
-        found = self._costs.get(id(group))
+        found = self.costs.get(group)
         if found is None:
-            found = self._costs[id(group)] = self.cost(group)
+            found = self.costs[group] = self.cost(group)
         return found
-
-    def __post_init__(self) -> None:
-        self._costs: dict[int, _Cost] = {}
 
     # One region.
 
@@ -169,7 +168,7 @@ class _Walk:
                 f"{', '.join(u.name for u in dropped)} stays in registers" if dropped else "both read the same tensors",
             )
         )
-        self._costs[id(joined)] = cost
+        self.costs[joined] = cost
         if self.fuel is not None:
             self.fuel -= 1
         state.replace(merged, joined)
