@@ -6,6 +6,7 @@ covers becomes a LIBRARY node with the reason; strict mode raises instead. Reads
 
 import operator as builtin
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -107,7 +108,8 @@ class _Converter:
     def visit(self, fx: FxNode) -> None:
         if fx.op == "placeholder":
             self.inputs.append(fx.name)
-            self.declare(fx.name, fx.meta.get("val"))
+            with suppress(CannotConvert):  # a complex or sparse input: what reads it is a library call
+                self.declare(fx.name, fx.meta.get("val"))
             self.nodes.append(Node(fx.name, fx.op, NodeKind.INPUT, self.declared(fx), (), call=fx))
         elif fx.op == "get_attr":
             self.declare(fx.name, fx.meta.get("val"))
@@ -136,10 +138,11 @@ class _Converter:
             self.hint(fake)
         if not isinstance(fake, torch.Tensor):
             return
+        buffer = buffer_of(name, fake)
         for size in (*fake.shape, *fake.stride()):
             if isinstance(size, torch.SymInt):
                 self.hint(size)
-        self.buffers[name] = buffer_of(name, fake)
+        self.buffers[name] = buffer
 
     def hint(self, size: torch.SymInt) -> None:
         for symbol in size.node.expr.free_symbols:
@@ -157,17 +160,29 @@ class _Converter:
         return ()
 
     def call(self, fx: FxNode) -> None:
-        fake = fx.meta.get("val")
+        row = find(operator_name(fx.target))
+        reason = self.declare_results(fx)
         try:
-            self.declare(fx.name, fake)
-            for k, part in enumerate(fake if isinstance(fake, list | tuple) else ()):
-                self.declare(f"{fx.name}.{k}", part)
-            node = self.node(fx, find(operator_name(fx.target)))
-        except CannotConvert as reason:
-            node = self.library(fx, str(reason), None)
+            if reason is not None and (row is None or row.kind is not Kind.LIBRARY):
+                raise CannotConvert(reason)
+            node = self.node(fx, row)
+        except CannotConvert as refused:
+            node = self.library(fx, str(refused), None)
         if self.strict and node.reason is not None:
             raise NoRow(node.operator, node.reason)
         self.nodes.append(node)
+
+    def declare_results(self, fx: FxNode) -> str | None:
+        """Declares every tensor that a call gives; why one of them cannot be ours, or None."""
+        fake = fx.meta.get("val")
+        parts = {f"{fx.name}.{k}": part for k, part in enumerate(fake)} if isinstance(fake, list | tuple) else {}
+        reason = None
+        for name, part in {fx.name: fake, **parts}.items():
+            try:
+                self.declare(name, part)
+            except CannotConvert as refused:
+                reason = reason or str(refused)
+        return reason
 
     def library(self, fx: FxNode, reason: str | None, flops: Mapping[str, float] | None) -> Node:
         return Node(

@@ -207,7 +207,10 @@ class _Interpreter:
         # Bound axes become the last dimensions, then one flat dimension to fold over.
         dims = [inner.size(a.size) for a in inner.order]
         outer = dims[: len(dims) - len(attr.axes)]
-        elements = [np.broadcast_to(inner.value(a), dims).reshape(*outer, -1) for a in v.args]
+        flat = (*outer, math.prod(dims[len(outer) :]))
+        # Nothing is loaded for an empty domain: its buffers may hold no element to load.
+        elements = [np.broadcast_to(inner.value(a) if all(dims) else NUMPY[a.dtype.name](0), dims) for a in v.args]
+        elements = [e.reshape(flat) for e in elements]
         result = _run(info, elements, NUMPY[v.args[0].dtype.name])[attr.part]
         # Put back a dimension of one for every axis that the fold shadows.
         for k, axis in enumerate(self.order):
@@ -244,7 +247,7 @@ def evaluate(value: Value, axes: tuple[Axis, ...], arrays: Mapping[str, Array], 
         warnings.simplefilter("ignore")
         run = _Interpreter(arrays, sizes, axes)
         shape = [run.size(a.size) for a in axes]
-        return np.broadcast_to(run.value(value), shape)
+        return np.broadcast_to(run.value(value), shape) if all(shape) else np.zeros(shape, NUMPY[value.dtype.name])
 
 
 def run_kernel(kernel: Kernel, arrays: Mapping[str, Array], sizes: Sizes | None = None) -> None:

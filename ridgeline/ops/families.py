@@ -1,5 +1,17 @@
 """All families of rows; importing this fills the table."""
 
-from ridgeline.ops import activations, factories, folds, library, logic, losses, norms, scalar, views
+from ridgeline.ops import (
+    activations,
+    factories,
+    folds,
+    indexing,
+    library,
+    logic,
+    losses,
+    norms,
+    scalar,
+    scatter,
+    views,
+)
 
-LOADED = (activations, factories, folds, library, logic, losses, norms, scalar, views)
+LOADED = (activations, factories, folds, indexing, library, logic, losses, norms, scalar, scatter, views)
