@@ -9,9 +9,10 @@ from ridgeline.ops import (
     logic,
     losses,
     norms,
+    random,
     scalar,
     scatter,
     views,
 )
 
-LOADED = (activations, factories, folds, indexing, library, logic, losses, norms, scalar, scatter, views)
+LOADED = (activations, factories, folds, indexing, library, logic, losses, norms, random, scalar, scatter, views)

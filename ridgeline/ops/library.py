@@ -412,3 +412,41 @@ def cudnn_rnn(x: Array, weights: Sequence[Array], *rest: Any, context: Context) 
 def cudnn_rnn_backward(x: Array, weights: Sequence[Array], *rest: Any, context: Context) -> Flops:
     """Twice the forward."""
     return recurrent(x, weights, context, 2)
+
+
+@library(
+    *("aten.nonzero.default", "aten.nonzero_static.default", "aten.masked_select.default"),
+    *("aten.masked_scatter.default", "aten.masked_scatter_backward.default", "aten.repeat_interleave.Tensor"),
+    *("aten._local_scalar_dense.default", "aten.equal.default", "aten.allclose.default"),
+    *("aten.resize.default", "aten.set.source_Tensor", "aten.view_as_real.default", "aten.view_as_complex.default"),
+    *("aten._conj.default", "aten._neg_view.default", "aten.complex.default", "aten.real.default", "aten.imag.default"),
+    *("aten._assert_async.msg", "aten._assert_scalar.default", "aten._assert_tensor_metadata.default"),
+)
+def moved(*args: Any, **options: Any) -> Flops:
+    """Elements are moved, counted or compared, nothing is computed: 0 FLOP."""
+    return {}
+
+
+@library(
+    *("aten.sort.default", "aten.sort.stable", "aten.topk.default", "aten.kthvalue.default", "aten.mode.default"),
+    *("aten.median.default", "aten.median.dim", "aten.nanmedian.default", "aten.nanmedian.dim"),
+    *("aten._unique.default", "aten._unique2.default", "aten.unique_dim.default", "aten.unique_consecutive.default"),
+    *("aten.bincount.default", "aten.histc.default", "aten.histogram.bin_ct", "aten.histogram.bins_tensor"),
+    *("aten.cummax.default", "aten.cummin.default", "aten.cumsum.default", "aten.cumprod.default"),
+    *("aten.logcumsumexp.default", "aten._cdist_forward.default", "aten._cdist_backward.default"),
+    *("aten._pdist_forward.default", "aten._pdist_backward.default", "aten._trilinear.default"),
+    *("aten._fft_c2c.default", "aten._fft_r2c.default", "aten._fft_c2r.default"),
+    *("aten.cholesky.default", "aten.cholesky_inverse.default", "aten.cholesky_solve.default"),
+    *("aten.linalg_cholesky_ex.default", "aten.linalg_inv_ex.default", "aten.linalg_lu.default"),
+    *("aten.linalg_lu_factor_ex.default", "aten.linalg_lu_solve.default", "aten.linalg_qr.default"),
+    *("aten.linalg_eig.default", "aten._linalg_eigh.default", "aten._linalg_svd.default", "aten._linalg_det.default"),
+    *("aten._linalg_slogdet.default", "aten._linalg_solve_ex.default", "aten.linalg_solve_triangular.default"),
+    *("aten.linalg_ldl_factor_ex.default", "aten.linalg_ldl_solve.default", "aten.linalg_householder_product.default"),
+    *("aten.linalg_matrix_exp.default", "aten.linalg_pinv.atol_rtol_tensor", "aten.lu_unpack.default"),
+    *("aten.triangular_solve.default", "aten.geqrf.default", "aten.ormqr.default", "aten._ctc_loss.Tensor"),
+    *("aten._ctc_loss.default", "aten._ctc_loss_backward.default", "aten._ctc_loss_backward.Tensor"),
+    *("aten._embedding_bag.default", "aten._embedding_bag_forward_only.default", "aten.segment_reduce.default"),
+)
+def unknown_work(*args: Any, **options: Any) -> Flops:
+    """Sorting, scanning, factorising, transforming: what it takes depends on ATen's method, so nobody can tell."""
+    return None
