@@ -3,7 +3,7 @@
 `RidgelineError` is what the command line prints as one line; the user's own errors never become one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 
@@ -110,6 +110,14 @@ class BuildFailed(RidgelineError):
 
     def __init__(self, target: str, why: str) -> None:
         super().__init__(f"{target}: {why}")
+
+
+class KernelsFailed(RidgelineError):
+    """Kernels that a stage refused, each with the reason; their operators are left to torch."""
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        super().__init__("; ".join(f"kernel {name}: {why}" for name, why in reasons.items()))
+        self.reasons = dict(reasons)
 
 
 class BadText(RidgelineError):

@@ -15,9 +15,11 @@ from ridgeline.fuse.group import MOST_BUFFERS, Group, join, rows_of, single
 from ridgeline.fuse.inline import inline_cheap
 from ridgeline.fuse.price import Price, price_of
 from ridgeline.fuse.regions import depths, needed_outside, regions
+from ridgeline.fuse.space import access, mapped
 from ridgeline.fuse.unit import Unit, Units, alive, make_units, unit_arithmetic, unit_reads, unit_write
 from ridgeline.hw.device import Device
 from ridgeline.ir.graph import Graph
+from ridgeline.ir.index import as_index
 from ridgeline.ir.kernel import Buffer
 
 # A refused merge is tried again together with the groups on the path between the two, up to this many stores.
@@ -106,15 +108,15 @@ class _Walk:
         for unit in group.units:
             if unit.storage is None or unit.storage in self.units.units:
                 continue
-            made = [group.maps[unit.name].get(a) for a in unit.definition.axes]
+            axis_map = group.maps[unit.name]
+            made = [axis_map.get(a, as_index(0)) for a in unit.definition.axes]
+            domain = mapped(unit.domain, axis_map)
             for other in group.units:
-                for v in other.loads:
-                    if v.attr.buffer != unit.storage:
-                        continue
-                    at = [group.maps[other.name].get(next(iter(i.axes), None)) if i.axes else i for i in v.attr.index]  # type: ignore[arg-type]
-                    bound = any(i.axes & set(f.bound) for f in other.folds for i in v.attr.index)
-                    if unit.is_scatter or bound or at != made:
-                        return "it would overwrite an input that other points still read"
+                theirs = group.maps[other.name]
+                at = [access(v, theirs) for v in other.loads if v.attr.buffer == unit.storage]
+                wider = not mapped(other.space, theirs) <= domain
+                if at and (unit.is_scatter or wider or any(i != made for i in at)):
+                    return "it would overwrite an input that other points still read"
         return None
 
     def cost_of(self, group: Group) -> _Cost:

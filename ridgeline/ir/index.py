@@ -268,7 +268,7 @@ def _rejoin(terms: dict[tuple[Atom, ...], int]) -> None:
                 continue
             rest = list(factors)
             rest.remove(atom)
-            whole = _intern([(c, tuple(rest))]) * atom.den * as_index(Div(atom.num, atom.den))
+            whole = _intern([(c, tuple(rest))]) * atom.den * (atom.num // atom.den)
             if len(whole.terms) == 1 and terms.get(whole.terms[0][1]) == whole.terms[0][0]:
                 del terms[factors]
                 del terms[whole.terms[0][1]]

@@ -11,17 +11,17 @@ executable steps + machine code         -> a function
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch.fx import GraphModule
 
+from ridgeline.base.errors import KernelsFailed
 from ridgeline.base.knobs import Knobs
 from ridgeline.capture.convert import convert
 from ridgeline.fuse.build import steps
 from ridgeline.fuse.walk import Plan, walk
 from ridgeline.ir.steps import KernelStep, Steps
-from ridgeline.runtime.execute import Executable, Launch, executable
+from ridgeline.runtime.execute import Executable, executable
 from ridgeline.top.engine import Engine
 
 
@@ -42,15 +42,32 @@ def device_of(module: GraphModule) -> torch.device:
     return next((d for d in devices if d.type != "cpu"), devices[0] if devices else torch.device("cpu"))
 
 
-def compile_graph(
-    module: GraphModule,
-    name: str,
-    engine: Engine,
-    knobs: Knobs,
-    backward: bool = False,
-    refused: Mapping[str, str] = {},
+def compile_graph(module: GraphModule, name: str, engine: Engine, knobs: Knobs, backward: bool = False) -> Compiled:
+    """Runs every stage; what a target refuses is left to torch and the rest compiled again.
+
+    Raises what a stage raises; `top.fallback` decides what then.
+    """
+    refused: dict[str, str] = {}
+    while True:
+        try:
+            return _stages(module, name, engine, knobs, backward, refused)
+        except _RefusedError as error:
+            if knobs.strict:
+                raise KernelsFailed(error.reasons) from error
+            refused |= error.reasons
+
+
+class _RefusedError(Exception):
+    """Operators, by node name, whose kernels failed."""
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        super().__init__(str(reasons))
+        self.reasons = reasons
+
+
+def _stages(
+    module: GraphModule, name: str, engine: Engine, knobs: Knobs, backward: bool, refused: Mapping[str, str]
 ) -> Compiled:
-    """Runs every stage. Raises what a stage raises; `top.fallback` decides what then."""
     clock = _Clock()
     where = device_of(module)
     graph = convert(module, name, backward, knobs.strict, refused)
@@ -60,7 +77,16 @@ def compile_graph(
     ordered = steps(plan)
     clock.mark("steps")
     kernels = {s.kernel.name: s.kernel for s in ordered.steps if isinstance(s, KernelStep)}
-    launches = engine.build(list(kernels.values()), where)
+    try:
+        launches = engine.build(list(kernels.values()), where)
+    except KernelsFailed as error:
+        failed = {
+            node.name: error.reasons[step.kernel.name]
+            for step in ordered.steps
+            if isinstance(step, KernelStep) and step.kernel.name in error.reasons
+            for node in step.nodes
+        }
+        raise _RefusedError(failed) from error
     clock.mark("build")
     run = executable(ordered, launches, where)
     clock.mark("executable")
@@ -76,7 +102,3 @@ class _Clock:
         now = time.perf_counter()
         self.seconds[stage] = now - self.last
         self.last = now
-
-
-Launches = Mapping[str, tuple[Launch, tuple[str, ...]]]
-Arguments = list[Any]
