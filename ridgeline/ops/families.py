@@ -9,10 +9,25 @@ from ridgeline.ops import (
     logic,
     losses,
     norms,
+    pooling,
     random,
     scalar,
     scatter,
     views,
 )
 
-LOADED = (activations, factories, folds, indexing, library, logic, losses, norms, random, scalar, scatter, views)
+LOADED = (
+    activations,
+    factories,
+    folds,
+    indexing,
+    library,
+    logic,
+    losses,
+    norms,
+    pooling,
+    random,
+    scalar,
+    scatter,
+    views,
+)
