@@ -4,7 +4,7 @@ Takes the records; gives more records. Values are per step: those of one call ti
 that nobody knows, so that unknown never becomes zero. Formats nothing.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ridgeline.base.records import Account, Finding, KernelAccount, MoveAccount
@@ -173,15 +173,20 @@ def _unknown(account: Account) -> Iterator[str]:
     yield from (row.operator for row in account.outside if row.bytes is None)
 
 
-def limit_binds(account: Account) -> str | None:
-    """The resource that the step limit waits for: the one whose seconds, over all graphs, are the most."""
+def limit_resources(account: Account) -> Mapping[str, float]:
+    """Seconds a step that each resource alone would take at the step limit, over all graphs; the most first."""
     seconds: dict[str, float] = {}
     for graph in account.graphs:
         if graph.limit is None:
             continue
         for name, value in (graph.limit.by_resource or {graph.limit.binds: graph.limit.seconds}).items():
             seconds[name] = seconds.get(name, 0.0) + value * graph.calls
-    return max(seconds, key=lambda name: seconds[name], default=None)
+    return dict(sorted(seconds.items(), key=lambda item: -item[1]))
+
+
+def limit_binds(account: Account) -> str | None:
+    """The resource that the step limit waits for."""
+    return next(iter(limit_resources(account)), None)
 
 
 def speedup(account: Account) -> float | None:

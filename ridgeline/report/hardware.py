@@ -7,21 +7,18 @@ Takes the records of `hw/ridge.py` and `hw/device.py` and a console; gives text.
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from textwrap import wrap
 from typing import TextIO
 
-from rich.box import Box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
 from ridgeline.base.units import GIB, GIGA, TERA, format_capacity, format_s
 from ridgeline.hw.device import FORMAT_BITS, Device, Figure, Level
 from ridgeline.hw.ridge import GrowthRow, HistoryRow, ListRow, RidgeRow
+from ridgeline.report.tables import footnotes, paragraph, plain_table
 
 PIPE_WIDTH = 120
-_RULE = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")  # one line under the heading, nothing else
 
 
 def console_for(stream: TextIO | None = None) -> Console:
@@ -46,7 +43,7 @@ def progress() -> Iterator[Callable[[str, float], None]]:
 
 def print_list(rows: Sequence[ListRow], console: Console) -> None:
     """All devices, one a line."""
-    table = _table(
+    table = plain_table(
         "device", ("vendor", "left"), "year", "16-bit\nTFLOP/s", "memory\nGiB", "memory\nGB/s", "power\nW", "ridge"
     )
     for row in rows:
@@ -61,7 +58,7 @@ def print_list(rows: Sequence[ListRow], console: Console) -> None:
             _whole(row.flop_per_number_16bit),
         )
     console.print(table)
-    _footnotes(
+    footnotes(
         console,
         "ridge: FLOP per 16-bit number loaded from memory above which arithmetic is the limit.",
         "* announced, figures may change." if any(row.announced for row in rows) else "",
@@ -70,13 +67,13 @@ def print_list(rows: Sequence[ListRow], console: Console) -> None:
 
 def print_ridge(rows: Sequence[RidgeRow], console: Console, per_byte: bool = False) -> None:
     """Ridge points of many devices in every format, and their spread."""
-    table = _table("device", *FORMAT_BITS, "spread")
+    table = plain_table("device", *FORMAT_BITS, "spread")
     for row in rows:
         points = row.flop_per_byte if per_byte else row.flop_per_number
         cells = [_whole(points.get(name)).replace(",", "") for name in FORMAT_BITS]
         table.add_row(_name(row.id, row.announced), *cells, "-" if row.spread is None else f"{row.spread:.2f}")
     console.print(table)
-    _footnotes(
+    footnotes(
         console,
         f"FLOP per {'byte' if per_byte else 'number'} loaded from memory; dense peaks.",
         "spread: largest over smallest FLOP per number from tf32 to int4, fp6 aside; 1 means equal in all.",
@@ -86,7 +83,7 @@ def print_ridge(rows: Sequence[RidgeRow], console: Console, per_byte: bool = Fal
 
 def print_ridge_format(rows: Sequence[RidgeRow], number_format: str, console: Console) -> None:
     """Ridge points of many devices in one format, with the two rates they come from."""
-    table = _table(
+    table = plain_table(
         "device", f"{number_format}\nTFLOP/s", "memory\nGB/s", "ridge, FLOP\nper number", "ridge, FLOP\nper byte"
     )
     for row in rows:
@@ -98,13 +95,13 @@ def print_ridge_format(rows: Sequence[RidgeRow], number_format: str, console: Co
             _whole(row.flop_per_byte.get(number_format), 1),
         )
     console.print(table)
-    _footnotes(console, "* announced, figures may change." if any(row.announced for row in rows) else "")
+    footnotes(console, "* announced, figures may change." if any(row.announced for row in rows) else "")
 
 
 def print_history(rows: Sequence[HistoryRow], growth: Sequence[GrowthRow], console: Console) -> None:
     """Ridge points of each vendor's flagships over the years, with a bar, and the growth."""
     widest = max((row.flop_per_number_16bit for row in rows), default=1.0)
-    table = _table(
+    table = plain_table(
         ("vendor", "left"), "year", ("device", "left"), "16-bit\nridge", ("", "left"), "best\nridge", ("", "left"),
         "best, FLOP\nper byte",
     )  # fmt: skip
@@ -122,13 +119,13 @@ def print_history(rows: Sequence[HistoryRow], growth: Sequence[GrowthRow], conso
         )
         vendor = row.vendor
     console.print(table)
-    _footnotes(console, "ridge: FLOP per number loaded from memory; dense peaks.", "* announced, not shipping.")
+    footnotes(console, "ridge: FLOP per number loaded from memory; dense peaks.", "* announced, not shipping.")
     console.print()
     _print_growth(growth, console)
 
 
 def _print_growth(growth: Sequence[GrowthRow], console: Console) -> None:
-    table = _table(
+    table = plain_table(
         ("growth", "left"), ("from", "left"), ("to", "left"), "years", "FLOP per\nnumber", "\na year", "FLOP per\nbyte",
         "\na year",
     )  # fmt: skip
@@ -144,7 +141,7 @@ def _print_growth(growth: Sequence[GrowthRow], console: Console) -> None:
             f"{row.flop_per_byte_per_year:+.0%}",
         )
     console.print(table)
-    _footnotes(
+    footnotes(
         console, "From the first part with matrix units to the latest that ships; FLOP per number at 16 bits, per byte "
         "at the best format."
     )  # fmt: skip
@@ -169,16 +166,16 @@ def print_device(device: Device, console: Console) -> None:
     console.print(Text("Sources", style="bold"))
     for key, source in device.sources.items():
         checked = "" if source.checked is None else f", {source.checked.isoformat()}"
-        _paragraph(console, f"{key}: {source.title} [{source.confidence}{checked}]", "  ")
+        paragraph(console, f"{key}: {source.title} [{source.confidence}{checked}]", "  ")
         if source.url:
             console.print(Text(f"    {source.url}"), soft_wrap=True)
     if device.note:
         console.print()
-        _paragraph(console, f"Note: {device.note}", "")
+        paragraph(console, f"Note: {device.note}", "")
 
 
 def _print_peaks(device: Device, console: Console) -> None:
-    table = _table(
+    table = plain_table(
         "dense peak", "matrix\nTFLOP/s", "vector\nTFLOP/s", "ridge, FLOP\nper number", "ridge, FLOP\nper byte",
         ("source", "left"),
     )  # fmt: skip
@@ -198,7 +195,7 @@ def _print_peaks(device: Device, console: Console) -> None:
 
 
 def _print_levels(levels: Iterable[Level], console: Console) -> None:
-    table = _table(
+    table = plain_table(
         "memory", "capacity", "data sheet\nGB/s", "copy\nGB/s", "read\nGB/s", "write\nGB/s", ("source", "left")
     )
     for level in levels:
@@ -217,7 +214,7 @@ def _print_matmul(device: Device, console: Console) -> None:
     if not device.matmul:
         return
     sizes = sorted({size for rates in device.matmul.values() for size in rates})
-    table = _table("square matmul,\nmeasured TFLOP/s", *(str(size) for size in sizes), ("source", "left"))
+    table = plain_table("square matmul,\nmeasured TFLOP/s", *(str(size) for size in sizes), ("source", "left"))
     for name, rates in device.matmul.items():
         sources = dict.fromkeys(figure.source for figure in rates.values())
         table.add_row(name, *(_figure(rates.get(size), TERA) for size in sizes), ", ".join(sources))
@@ -226,7 +223,7 @@ def _print_matmul(device: Device, console: Console) -> None:
 
 
 def _print_others(device: Device, console: Console) -> None:
-    table = _table("other figures", ("value", "right"), ("source", "left"), ("", "left"))
+    table = plain_table("other figures", ("value", "right"), ("source", "left"), ("", "left"))
 
     def row(label: str, figure: Figure | None, text: str | None = None) -> None:
         if figure is not None:
@@ -252,16 +249,6 @@ def _print_others(device: Device, console: Console) -> None:
         console.print(table)
 
 
-def _table(*columns: str | tuple[str, str]) -> Table:
-    """A plain table. A column is its heading, or (heading, "left"); but the first, columns are on the right."""
-    table = Table(box=_RULE, padding=(0, 0), pad_edge=False, show_edge=False, header_style="bold")
-    for index, column in enumerate(columns):
-        heading, side = (column, "right" if index else "left") if isinstance(column, str) else column
-        last_text = side == "left" and index > 0 and index == len(columns) - 1
-        table.add_column(heading, justify="left" if side == "left" else "right", no_wrap=not last_text, vertical="top")
-    return table
-
-
 def _name(identity: str, announced: bool) -> str:
     return f"{identity} *" if announced else identity
 
@@ -284,15 +271,3 @@ def _number(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,.0f}" if value >= 1000 or float(value).is_integer() else f"{value:.4g}"
-
-
-def _paragraph(console: Console, text: str, indent: str) -> None:
-    for line in wrap(text, min(console.width, 100), initial_indent=indent, subsequent_indent=indent + "  "):
-        console.print(Text(line))
-
-
-def _footnotes(console: Console, *notes: str) -> None:
-    console.print()
-    for note in notes:
-        if note:
-            _paragraph(console, note, "")
