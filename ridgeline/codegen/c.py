@@ -106,8 +106,8 @@ class _Function:
     depth: int = 1
     names: dict[Value, str] = field(default_factory=dict)
     counter: int = 0
-    copies: dict[str, int] = field(default_factory=dict)
-    tiled: frozenset[Axis] = frozenset()
+    copies: dict[Accumulator, int] = field(default_factory=dict)
+    laned: set[Accumulator] = field(default_factory=set)
     axis_names: dict[Axis, str] = field(default_factory=dict)
 
     # ---- text
@@ -136,13 +136,6 @@ class _Function:
     def emit(self) -> list[str]:
         program = self.program
         everything = [s for p in program.phases for s in statements(p.body)]
-        self.tiled = frozenset(s.axis for s in everything if isinstance(s, Loop) and s.tile > 1)
-        for loop in everything:
-            if isinstance(loop, Loop) and loop.unroll > 1:
-                for s in loop.body:
-                    if isinstance(s, Step | Join) and not s.accumulator.memory:
-                        name = s.accumulator.name
-                        self.copies[name] = max(self.copies.get(name, 1), loop.unroll)
         self.lines.append(f"int k_{identifier(program.name)}(void **buffers, const int64_t *sizes) {{")
         for k, buffer in enumerate(program.buffers):
             self.put(f"e_{suffix(buffer.dtype)} *const {pointer_name(buffer.name)} = buffers[{k}];")
@@ -160,6 +153,17 @@ class _Function:
         self.put("return 0;")
         self.lines.append("}")
         return self.lines
+
+    def survey(self, body: Iterable[Statement], outside: tuple[Loop, ...]) -> None:
+        """Which accumulators have lanes to join, and how many copies the loops that step them ask for."""
+        for s in body:
+            if isinstance(s, Loop):
+                self.survey(s.body, (*outside, s))
+            elif isinstance(s, Step | Join) and not s.accumulator.memory:
+                if any(loop.tile > 1 and loop.axis in s.accumulator.axes for loop in outside):
+                    self.laned.add(s.accumulator)
+                if outside and outside[-1].unroll > 1:
+                    self.copies[s.accumulator] = outside[-1].unroll
 
     def scratch(self) -> None:
         """One allocation for all scratch, each buffer on its own cache lines."""
@@ -182,6 +186,8 @@ class _Function:
                 self.put(f"e_{suffix(s.buffer.dtype)} *const {name} = (void *)(base + {name}_at);")
 
     def phase(self, phase: Phase) -> None:
+        self.laned, self.copies = set(), {}
+        self.survey(phase.body, ())
         streams = any(isinstance(s, Put) and s.streaming for s in statements(phase.body))
         serial = phase.work.const is not None and phase.work.const < SERIAL_BYTES
         own = [s.buffer for s in self.program.scratch if s.per_worker]
@@ -456,7 +462,7 @@ class _Function:
             assert acc.offset is not None
             self.save(acc, acc.memory, starts, acc.offset, lane)
             return
-        for copy in range(self.copies.get(acc.name, 1)):
+        for copy in range(self.copies.get(acc, 1)):
             for name, dtype, text in zip(self.states(acc, copy), acc.states, starts, strict=True):
                 self.put(f"v_{suffix(dtype)} {name} = {text};")
 
@@ -485,9 +491,9 @@ class _Function:
     def joined(self, acc: Accumulator) -> list[str]:
         """The states with copies and lanes joined."""
         names = self.states(acc)
-        for copy in range(1, self.copies.get(acc.name, 1)):
+        for copy in range(1, self.copies.get(acc, 1)):
             self.step(acc, self.states(acc, copy), Lane())
-        if any(a in self.tiled for a in acc.axes):
+        if acc in self.laned:
             t = suffix(acc.states[0])
             short = LANE_FOLDS.get(acc.combiner)
             if short is None or (t == "b") != (short in ("hany", "hall")):

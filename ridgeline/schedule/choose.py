@@ -76,6 +76,7 @@ def rows_first(order: list[Axis], tasks: Sequence[Task], lane: Axis | None) -> l
 def parallel(order: Sequence[Axis], tasks: Sequence[Task], lane: Axis | None, machine: Machine) -> dict[Axis, int]:
     """Axes of the grid, outermost first, until there is work for every worker."""
     folded = {a for t in tasks if isinstance(t, Fold) for a in t.axes}
+    joined = {a for t in tasks if isinstance(t, Fold) and t.partial for a in t.axes}
     total = max(points(t) for t in tasks)
     grid: dict[Axis, int] = {}
     count = 1
@@ -83,11 +84,13 @@ def parallel(order: Sequence[Axis], tasks: Sequence[Task], lane: Axis | None, ma
         if count >= 2 * machine.workers or total * 4 < 2 * machine.grain_bytes:
             break
         size = size_hint(axis)
+        if axis in joined:  # few, and each is long
+            continue
         if axis is lane:
             block = FOLD_BLOCK if axis in folded else LANE_BLOCK
         elif axis in folded:
             inner = max(total // max(size, 1), 1)
-            block = max(ROWS, FOLD_BLOCK // inner)
+            block = max(min(max(ROWS, FOLD_BLOCK // inner), size // (4 * machine.workers)), 1)
         else:
             block = 1
         if axis.size.const is not None and block >= axis.size.const:
@@ -107,7 +110,7 @@ def chooser(machine: Machine, buffers: dict[str, Buffer]) -> Choose:
         lane = lane_axis(axes, found, machine.width)
         order = rows_first(loop_order(axes, found, lane), tasks, lane)
         tiles = {} if lane is None else {lane: machine.width}
-        return Nest(tuple(order), parallel(order, [lead], lane, machine), tiles)
+        return Nest(tuple(order), parallel(order, tasks, lane, machine), tiles)
 
     return choose
 

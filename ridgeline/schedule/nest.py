@@ -34,12 +34,16 @@ UNROLL = 4
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """Loops of one phase: `order` outermost first; `grid` maps parallel axes to the positions each iteration takes."""
+    """Loops of one phase: `order` outermost first; `grid` maps parallel axes to the positions each iteration takes.
+
+    `whole` axes, first in the order, lie in one tile: a fold over them begins and finishes inside.
+    """
 
     order: tuple[Axis, ...]
     grid: Mapping[Axis, int]
     tiles: Mapping[Axis, int]
-    style: str = "vector"
+    whole: frozenset[Axis] = frozenset()
+    unroll: int = UNROLL
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +86,12 @@ class _Builder:
     memory: Mapping[str, Split]
     jobs: list[Job] = field(default_factory=list)
     finished: dict[str, Job] = field(default_factory=dict)
-    once: frozenset[Axis] = frozenset()
-
-    def __post_init__(self) -> None:
-        self.once = frozenset(a for a in self.nest.order if self.loop(a, ()).once)
 
     # ---- jobs
 
     def add_task(self, task: Task) -> None:
         needs = [self.finished[n] for v in fold_results(task.roots) if (n := fold_name(v)) in self.finished]
-        inside = frozenset().union(*(j.domain & self.once for j in needs)) if needs else frozenset()
+        inside = frozenset().union(*(j.domain & self.nest.whole for j in needs)) if needs else frozenset()
         if isinstance(task, Write):
             make = Put(task.buffer, task.offset, task.value, task.mode, streaming=task.streaming)
             self.jobs.append(Job(task.domain | inside, make, task.roots, tuple(needs)))
@@ -112,7 +112,7 @@ class _Builder:
             place.buffers if memory and place else (),
             place.offset if memory and place else None,
         )
-        at = frozenset(fold.kept) | inside | (frozenset(fold.axes) & self.once)
+        at = frozenset(fold.kept) | inside | (fold.domain & self.nest.whole)
         begin = Job(at, Begin(accumulator))
         step: Statement = Step(accumulator, fold.elements)
         if fold.partial:
@@ -120,7 +120,7 @@ class _Builder:
             step = Join(accumulator, fold.partial, fold.offset)
         self.jobs.append(begin)
         last = begin
-        if all(a.size.const != 0 for a in fold.axes):
+        if not fold.empty:
             last = Job(fold.domain | inside, step, fold.roots, (begin, *needs), fold)
             self.jobs.append(last)
         if split is None:
@@ -175,9 +175,9 @@ class _Builder:
     def unroll(self, axis: Axis, jobs: list[Job], body: tuple[Statement, ...]) -> int:
         """Independent accumulators pay where a short body waits for its own last addition."""
         folded = any(j.fold is not None and axis in j.fold.axes and j.fold.name not in self.memory for j in jobs)
-        if self.nest.style != "vector" or not folded or any(isinstance(s, Loop) for s in body):
+        if not folded or any(isinstance(s, Loop) for s in body):
             return 1
-        return UNROLL if len(body) <= UNROLL_OPS else 1
+        return self.nest.unroll if len(body) <= UNROLL_OPS else 1
 
     # ---- values
 

@@ -45,7 +45,7 @@ class Plan:
         types = state_types(fold.combiner, [e.dtype for e in fold.elements])
         suffix = "_part" if chunks else "_state"
         stem = f"{fold.name}{suffix}"
-        names = [self.add_scratch(f"{stem}{k or ''}", t, axes) for k, t in enumerate(types)]
+        names = [self.add_scratch(f"{stem}{'abcdef'[k]}", t, axes) for k, t in enumerate(types)]
         return Split(tuple(names), chunks, flat_offset(axes))
 
 

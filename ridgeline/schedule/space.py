@@ -37,12 +37,17 @@ class Fold:
     offset: Index | None = None
 
     @property
+    def empty(self) -> bool:
+        """Whether there is nothing to fold: the result is what the combiner makes of its identity."""
+        return any(a.size.const == 0 for a in self.axes)
+
+    @property
     def domain(self) -> frozenset[Axis]:
-        return frozenset((*self.axes, *self.kept))
+        return frozenset(self.kept if self.empty else (*self.axes, *self.kept))
 
     @property
     def roots(self) -> tuple[Value, ...]:
-        return () if self.partial else self.elements
+        return () if self.partial or self.empty else self.elements
 
     def result(self, part: int) -> Value:
         """The value that stands for a component."""
@@ -256,6 +261,6 @@ def space(kernel: Kernel) -> Space:
         offset = aligner.buffers[store.buffer].offset(index)
         writes.append(Write(store.buffer, offset, aligner.see(store.value), store.mode))
     folds: list[Task] = list(_inner_first(aligner.folds()))
-    tasks = (*folds, *writes)
+    tasks = [t for t in (*folds, *writes) if all(a.size.const != 0 for a in t.domain)]
     used = frozenset().union(*(t.domain for t in tasks)) if tasks else frozenset()
-    return Space(tuple(a for a in aligner.axes if a in used), tasks, aligner.buffers)
+    return Space(tuple(a for a in aligner.axes if a in used), tuple(tasks), aligner.buffers)

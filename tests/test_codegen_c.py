@@ -1,0 +1,71 @@
+"""Generated C against the reference interpreter: every pattern, type, layout and ragged size, guards around outputs."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from ridgeline.codegen.c import C
+from ridgeline.ir.kernel import Kernel
+from ridgeline.ir.types import BF16, F16, F32, F64, I8, I16, I32, I64, U8, DType
+from ridgeline.runtime.build import build
+from ridgeline.runtime.cache import Cache
+from ridgeline.schedule import schedule
+from tests import kernels as k
+
+TARGET = C()
+MACHINE = TARGET.machine(2, (48 << 10, 2 << 20, 32 << 20))
+# 0 and 1: nothing, one lane; around 8, 16, 32, 64 and 128: the lanes, unrolled tiles and their ragged ends.
+SIZES = (0, 1, 2, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129)
+FLOATS: tuple[DType, ...] = (F32, F64, BF16, F16)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Cache:
+    return Cache(tmp_path_factory.mktemp("cache"))
+
+
+def check(made: Sequence[Kernel], cache: Cache, scale: float = 4.0, high: int = 37) -> None:
+    made = [k.renamed(kernel, f"{kernel.name}_{n}") for n, kernel in enumerate(made)]
+    entries = build([schedule(kernel, MACHINE) for kernel in made], TARGET, cache)
+    for kernel, entry in zip(made, entries, strict=True):
+        try:
+            k.run_against_reference(kernel, entry, scale=scale, high=high)
+        except AssertionError as error:
+            shapes = {b.name: b.shape for b in kernel.buffers}
+            raise AssertionError(f"{kernel.name} {shapes}: {error}") from error
+
+
+@pytest.mark.parametrize("name", sorted(k.PATTERNS))
+def test_ragged_sizes(name: str, cache: Cache) -> None:
+    fixed = 3 if name == "layer_norm_backward" else 5
+    lowest = 1 if name in ("gather_rows", "scatter_add_rows", "cross_entropy", "argmax_gather") else 0
+    sizes = [s for s in SIZES if s >= lowest]
+    high = 1 if name in ("cross_entropy",) else 37
+    check([k.PATTERNS[name](fixed, size) for size in sizes], cache, high=high)
+
+
+@pytest.mark.parametrize("name", sorted(k.PATTERNS))
+def test_many_rows(name: str, cache: Cache) -> None:
+    """Enough rows for a parallel grid, split folds and their finishing phase."""
+    high = 33 if name == "cross_entropy" else 37
+    check([k.PATTERNS[name](n, m) for n, m in ((300, 33), (129, 257), (1500, 40))], cache, scale=20, high=high)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=repr)
+@pytest.mark.parametrize("name", sorted(k.PATTERNS))
+def test_float_types(name: str, dtype: DType, cache: Cache) -> None:
+    if dtype is F64 and name in ("layer_norm_backward", "cross_entropy"):
+        pytest.skip("mixes f32 statistics into the pattern")
+    check([k.PATTERNS[name](7, 37, dtype)], cache, scale=8)
+
+
+@pytest.mark.parametrize("dtype", (I64, I32, I16, I8, U8), ids=repr)
+def test_integer_types(dtype: DType, cache: Cache) -> None:
+    patterns = (k.bias_relu, k.transpose_add, k.gather_rows, k.scatter_add_rows, k.cat, k.column_sum, k.whole_fold)
+    folds = [k.row_fold(9, 35, dtype, c) for c in ("sum", "prod", "max", "min", "argmax", "argmin", "xor")]
+    check([*(p(9, 35, dtype) for p in patterns), *folds], cache)
+
+
+@pytest.mark.parametrize("combiner", ("prod", "max", "min", "any", "all", "argmax", "argmin", "welford", "maxsumexp"))
+def test_combiners(combiner: str, cache: Cache) -> None:
+    check([k.row_fold(5, size, F32, combiner) for size in (1, 3, 16, 33, 200)], cache, scale=20)
