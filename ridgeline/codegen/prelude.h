@@ -830,6 +830,7 @@ EACH_INT(INTEGER)
 #define SHIFT(T)                                                                              \
     WORD2(shl, T, (M_##T)(a << (b & (BITS(T) - 1))) & IN_WIDTH(T, b))                         \
     WORD2(shr, T, SEL(T, IN_WIDTH(T, b), a >> (b & (BITS(T) - 1)), a >> (BITS(T) - 1) >> ((e_##T)-1 > 0)))
+EACH_LARGE(SHIFT)
 #define SHIFT_SMALL(T) /* in 32 bits */                                                       \
     FN v_##T w_shl_##T(v_##T a, v_##T b) {                                                    \
         x_i32 x = cast_##T##_i32(a), n = cast_##T##_i32(b);                                   \
@@ -864,11 +865,11 @@ FN v_b select_b(v_b m, v_b a, v_b b) { return (a & m) | (b & ~m); }
 #define COPYSIGN(T, a, b) ((x_##T)((M_##T)ABS_##T(a) | SIGN_##T(b)))
 #define SMALLER(T) SEL(T, a != a, a, MIN_##T(a, b)) /* NaN wins */
 #define LARGER(T) SEL(T, a != a, a, MAX_##T(a, b))
-/* mod and div_floor: c10/util/generic_math.h, div_mod and div_floor_floating. r = fmod(a, b). */
+/* mod: as ATen's CPU kernel, where a zero keeps the sign of a. div_floor: div_floor_floating of c10/util/generic_math.h.
+ * r = fmod(a, b). */
 #define FLOAT_MOD(T)                                                                          \
     FN x_##T x_mod_##T(x_##T r, x_##T b) {                                                    \
-        x_##T m = SEL(T, (r != 0) & ((b < 0) != (r < 0)), r + b, r);                          \
-        return SEL(T, (r == 0) & (b != 0), COPYSIGN(T, r, b), m);                             \
+        return SEL(T, (r != 0) & ((b < 0) != (r < 0)), r + b, r);                             \
     }                                                                                         \
     FN x_##T x_div_floor_##T(x_##T a, x_##T b, x_##T r) {                                     \
         x_##T q = a / b, one = SPLAT(T, 1), zero = SPLAT(T, 0), d = (a - r) / b;              \
@@ -904,7 +905,7 @@ FN v_f64 w_div_floor_f64(v_f64 a, v_f64 b) {
 
 /* ---- Casts, as static_cast does on x86 ------------------------------------------------------------------------- */
 /* Floats are truncated. What does not fit, and NaN, gives the least number for i32 and i64; u32 and u64 convert the top
- * half of their range less its start and put the top bit back; i8, i16, u8 and u16 are the low bits of i32. */
+ * half of their range less its start and put the top bit back; i8, i16 and u16 are the low bits of i32, u8 of i64. */
 
 #ifdef NEED_F64
 FN v_i64 cast_f64_i64(v_f64 a) { return (v_i64){CONVERT(a.lo, x_i64), CONVERT(a.hi, x_i64)}; }
@@ -958,7 +959,7 @@ FN v_f64 cast_u64_f64(v_u64 a) { return (v_f64){CONVERT(a.lo, x_f64), CONVERT(a.
     CAST1(i32, T, NARROW_##T(a)) CAST1(i64, T, NARROW_##T(cast_i64_i32(a)))                   \
     CAST1(f32, T, NARROW_##T(cast_f32_i32(a))) CAST2(T, i64, cast_i32_i64(cast_##T##_i32(a))) \
     CAST1(T, f32, cast_i32_f32(cast_##T##_i32(a)))
-#define SMALL_F64(T) CAST1(f64, T, NARROW_##T(cast_f64_i32(a))) CAST2(T, f64, cast_i32_f64(cast_##T##_i32(a)))
+#define SMALL_F64(T) CAST2(T, f64, cast_i32_f64(cast_##T##_i32(a)))
 #define SMALL_UNSIGNED(T)                                                                     \
     CAST1(u32, T, NARROW_##T((x_i32)a)) CAST1(u64, T, NARROW_##T(cast_u64_i32(a)))            \
     CAST1(T, u32, cast_##T##_i32(a)) CAST2(T, u64, cast_i32_u64(cast_##T##_i32(a)))
@@ -969,6 +970,10 @@ CAST1(u16, i32, U16_I32(a))
 EACH_SMALL(SMALL)
 #ifdef NEED_F64
 EACH_SMALL(SMALL_F64)
+CAST1(f64, i8, NARROW_i8(cast_f64_i32(a)))
+CAST1(f64, i16, NARROW_i16(cast_f64_i32(a)))
+CAST1(f64, u16, NARROW_i16(cast_f64_i32(a)))
+CAST1(f64, u8, NARROW_i8(cast_i64_i32(cast_f64_i64(a))))
 #endif
 #ifdef NEED_UNSIGNED
 EACH_SMALL(SMALL_UNSIGNED)
