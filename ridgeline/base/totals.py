@@ -87,6 +87,7 @@ class PhaseTotal:
     kernels: int
     library_calls: int
     compile_s: float
+    total: KernelTotal
 
 
 def phases(account: Account) -> tuple[PhaseTotal, ...]:
@@ -104,6 +105,7 @@ def phases(account: Account) -> tuple[PhaseTotal, ...]:
                 kernels=round(sum(k.calls for k in launched if k.kind != "library")),
                 library_calls=round(sum(k.calls for k in launched if k.kind == "library")),
                 compile_s=sum(graph.compile_s for graph in graphs),
+                total=total_of(launched),
             )
         )
     return tuple(out)

@@ -5,6 +5,7 @@ lacks unknown terms ends in "+".
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor, log10
@@ -17,6 +18,7 @@ PHASES: Mapping[str, str] = {"forward": "fwd", "backward": "bwd", "optimizer": "
 _TIMES = ((1.0, "s"), (1 / KILO, "ms"), (1 / MEGA, "µs"))
 _DECIMAL = ((TERA, "T"), (GIGA, "G"), (MEGA, "M"), (KILO, "k"), (1.0, ""))
 _BINARY = ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1.0, "B"))
+MOST_NAMES = 10  # of operators in a cell
 _FIGURES = 4  # significant ones of the largest number of a column
 
 
@@ -105,10 +107,10 @@ def short_operator(name: str) -> str:
 
 def short_operators(names: Iterable[str]) -> str:
     """Operators of a kernel in their order, equal ones counted: `rms_norm, mul ×2`."""
-    counts: dict[str, int] = {}
-    for name in map(short_operator, names):
-        counts[name] = counts.get(name, 0) + 1
-    return ", ".join(name if number == 1 else f"{name} ×{number}" for name, number in counts.items())
+    counts = Counter(map(short_operator, names))
+    shown = [name if number == 1 else f"{name} ×{number}" for name, number in counts.items()]
+    more = [f"{len(shown) - MOST_NAMES} more"] if len(shown) > MOST_NAMES else []
+    return ", ".join(shown[:MOST_NAMES] + more)
 
 
 def short_lines(lines: Iterable[str | None]) -> Mapping[str, str]:

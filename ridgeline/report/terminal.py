@@ -4,7 +4,7 @@ Takes an Account and a rich console; prints. Made for 100 columns, uses more for
 every line whole. A stream that cannot encode the signs gets plain ones. Computes nothing but layout.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 
@@ -19,11 +19,11 @@ from ridgeline.base.units import format_s
 from ridgeline.report import cells
 from ridgeline.report.cells import UNKNOWN, Scale, count, percent, plural
 from ridgeline.report.headline import headline
+from ridgeline.report.notes import lines_of, marks
 from ridgeline.report.tables import paragraph, plain_table
 
 BAR_WIDTH = 18
 WIDE = 98  # columns from which on there is room for bars
-MOST_NAMES = 12  # of operators in a footnote
 FULL, GOOD = 0.5, 0.8  # shares of the limit from which on a kernel is fair, and good
 DIM = "dim"
 _BINDS: Mapping[str, str] = {"special functions": "special", "random numbers": "random"}
@@ -68,7 +68,7 @@ def render(account: Account, top: int, console: Console) -> None:
 
 
 def _print(account: Account, top: int, console: Console) -> None:
-    view = _View(account, max(top, 1), console, cells.short_lines(_all_lines(account)))
+    view = _View(account, max(top, 1), console, cells.short_lines(lines_of(account)))
     console.print(Text.assemble((account.script, "bold"), f" on {account.device_name} ({account.device_id})"))
     paragraph(console, headline(account), "", "", "bold")
     _capture(view)
@@ -78,16 +78,6 @@ def _print(account: Account, top: int, console: Console) -> None:
     _elsewhere(view)
     _findings(view)
     _footnotes(view)
-
-
-def _all_lines(account: Account) -> Iterable[str | None]:
-    for graph in account.graphs:
-        yield graph.line
-        yield from (k.line for k in graph.kernels)
-        yield from (move.line for move in graph.moves)
-    yield from (row.line for row in account.breaks)
-    yield from (row.line for row in account.outside)
-    yield from (finding.line for finding in account.findings)
 
 
 # 1. Capture.
@@ -364,29 +354,10 @@ def _findings(view: _View) -> None:
 def _footnotes(view: _View) -> None:
     account = view.account
     view.console.print()
-    for note in (*_marks(account), *account.notes):
+    for note in (*marks(account), *account.notes):
         paragraph(view.console, note, "", style=DIM)
     versions = ", ".join(f"{name} {version}" for name, version in account.versions.items())
     paragraph(view.console, versions, "", style=DIM)
-
-
-def _marks(account: Account) -> Iterable[str]:
-    rows = totals.kernels(account)
-    unknown = totals.unknown_cost(account)
-    if unknown:
-        more = f" and {len(unknown) - MOST_NAMES} more" if len(unknown) > MOST_NAMES else ""
-        yield (
-            "- is unknown, and sums ending in + are at least that. "
-            f"{plural(len(unknown), 'operator')} of unknown cost: {', '.join(unknown[:MOST_NAMES])}{more}."
-        )
-    if any(k.prediction is not None and not k.prediction.calibrated for k in rows):
-        yield "* is uncalibrated: no measurement of this device stands behind the prediction."
-    if any(k.measured is not None and k.measured.replayed for k in rows):
-        yield "r was replayed on copies after the script ended."
-    if any(k.measured is None and k.fraction_of_limit is not None for k in rows):
-        yield "~ is by prediction, not measured."
-    if any(k.measured is not None and (k.fraction_of_limit or 0) > 1 for k in rows):
-        yield "! is above the limit: the model or the timer is wrong there."
 
 
 def _more(view: _View, rows: int) -> None:
