@@ -8,7 +8,7 @@ import math
 from ridgeline.ir.types import BOOL, I64
 from ridgeline.ir.value import Like, Value, cast, const, iota, word
 from ridgeline.ops.array import Array, from_index, pointwise
-from ridgeline.ops.table import composite, scalar
+from ridgeline.ops.table import Context, composite, scalar
 
 
 def pick(condition: Value, a: Like, b: Like) -> Value:
@@ -266,11 +266,13 @@ def logit_backward(grad: Value, x: Value, eps: float | None = None) -> Value:
 
 
 @scalar("aten.native_dropout_backward.default", "aten._masked_scale.default", cast="none")
-def dropout_backward(grad: Value, mask: Value, scale: float) -> Value:
+def dropout_backward(grad: Value, mask: Value, scale: float, context: Context) -> Value:
     """dx = grad * mask * scale."""
+    dtype = context.out[0].dtype.compute
+    grad = cast(grad, dtype)
     if mask.dtype is BOOL:
         return pick(mask, grad * scale, grad * 0)
-    return grad * cast(mask, grad.dtype) * scale
+    return grad * cast(mask, dtype) * scale
 
 
 def halves(x: Array, dim: int) -> tuple[Array, Array]:

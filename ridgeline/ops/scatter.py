@@ -30,8 +30,8 @@ FEW = 64  # elements that a search may walk through one by one
 @index_row("aten.gather.default")
 def gather(x: Array, dim: int, index: Array, sparse_grad: bool = False) -> Array:
     """y[..., i, ...] = x[..., index[..., i, ...], ...]."""
-    if not x.ndim:
-        return x.expand(index.shape)
+    if not x.ndim or index.numel.const == 0:
+        return full(index.shape, 0, x.dtype) if x.ndim else x.expand(index.shape)
     if not index.ndim:
         return Array((), x.at(read(index.value, x.shape[0])))
     d = x.dim(dim)
@@ -166,9 +166,11 @@ def onto_number(x: Array, index: Array, value: Like | Array, add: bool) -> Scatt
     return Scatter(x, (), (), first_of(value, x), add)
 
 
-def along(x: Array, dim: int, index: Array, value: Like | Array, add: bool) -> Scatter:
+def along(x: Array, dim: int, index: Array, value: Like | Array, add: bool) -> Scatter | Array:
     """y = x; y[..., index[..., i, ...], ...] = or += value[..., i, ...], over the shape of the index."""
     no_bools(x, add)
+    if index.numel.const == 0:
+        return x
     if not x.ndim:
         return onto_number(x, index, value, add)
     i = list(positions(index.axes))
@@ -180,19 +182,19 @@ def along(x: Array, dim: int, index: Array, value: Like | Array, add: bool) -> S
 
 
 @scatter_row("aten.scatter.src", "aten.scatter.value")
-def scatter(x: Array, dim: int, index: Array, value: Number | Array) -> Scatter:
+def scatter(x: Array, dim: int, index: Array, value: Number | Array) -> Scatter | Array:
     """y = x; y[..., index[..., i, ...], ...] = value."""
     return along(x, dim, index, value, False)
 
 
 @scatter_row("aten.scatter_add.default")
-def scatter_add(x: Array, dim: int, index: Array, source: Array) -> Scatter:
+def scatter_add(x: Array, dim: int, index: Array, source: Array) -> Scatter | Array:
     """y = x; y[..., index[..., i, ...], ...] += source."""
     return along(x, dim, index, source, True)
 
 
 @scatter_row("aten.scatter.reduce", "aten.scatter.value_reduce")
-def scatter_with(x: Array, dim: int, index: Array, value: Number | Array, reduce: str) -> Scatter:
+def scatter_with(x: Array, dim: int, index: Array, value: Number | Array, reduce: str) -> Scatter | Array:
     """scatter_add by another name; products are refused."""
     if reduce != "add":
         raise CannotConvert(f"scatter with '{reduce}'")
@@ -200,7 +202,9 @@ def scatter_with(x: Array, dim: int, index: Array, value: Number | Array, reduce
 
 
 @scatter_row("aten.scatter_reduce.two")
-def scatter_reduce(x: Array, dim: int, index: Array, source: Array, reduce: str, include_self: bool = True) -> Scatter:
+def scatter_reduce(
+    x: Array, dim: int, index: Array, source: Array, reduce: str, include_self: bool = True
+) -> Scatter | Array:
     """y = x; y[..., index[..., i, ...], ...] += source; other reductions are refused."""
     if reduce != "sum" or not include_self:
         raise CannotConvert(f"scatter_reduce with '{reduce}'" + ("" if include_self else " without self"))
