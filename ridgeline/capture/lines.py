@@ -18,8 +18,8 @@ def is_user_file(path: str) -> bool:
 
 
 def user_line(fx: FxNode) -> str | None:
-    """`file:line` of the operator, from the stack Dynamo recorded; the innermost library line if there is no other."""
+    """`file:line` of the operator, from the stack Dynamo recorded; None when no frame of it is the user's."""
     stack = fx.meta.get("stack_trace") or fx.meta.get("fwd_nn_module_stack") or ""
     frames = [(m["file"], m["line"]) for m in _FRAME.finditer(str(stack))]
-    mine = [f for f in frames if is_user_file(f[0])] or frames
+    mine = [f for f in frames if is_user_file(f[0])]
     return f"{mine[-1][0]}:{mine[-1][1]}" if mine else None

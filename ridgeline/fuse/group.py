@@ -104,6 +104,8 @@ def join(a: Group, b: Group, shared: Iterable[str], buffers: Mapping[str, Buffer
     """The two as one group, or why they cannot be. `shared` are buffers that both read, largest first."""
     if sum(len(u.values) for u in (*a.units, *b.units)) > MOST_VALUES:
         return "the kernel would be too large"
+    if any(u.is_scatter for u in (*a.units, *b.units)) and any(u.folds for u in (*a.units, *b.units)):
+        return "a scatter and a sum do not share a kernel"
     solution = Solution()
     linked = False
     for unit, load, reader, maker in crossing(a, b):

@@ -14,7 +14,7 @@ from ridgeline.ir.graph import Graph, NodeKind
 MOST_UNITS = 256
 
 
-def _bases(graph: Graph, units: Units) -> dict[str, tuple[str, ...]]:
+def bases(graph: Graph) -> dict[str, tuple[str, ...]]:
     """For each buffer, the stored buffers it is a view of (itself if it is stored)."""
     base: dict[str, tuple[str, ...]] = {}
     for node in graph.nodes:
@@ -26,7 +26,7 @@ def _bases(graph: Graph, units: Units) -> dict[str, tuple[str, ...]]:
 
 def needed_outside(graph: Graph, units: Units) -> dict[str, str]:
     """Buffers that must be in memory whatever the walk decides, each with the reason."""
-    base = _bases(graph, units)
+    base = bases(graph)
     need: dict[str, str] = {}
     for node in graph.nodes:
         if node.kind is NodeKind.LIBRARY:
@@ -49,7 +49,7 @@ def call(name: str) -> str:
 
 def depths(graph: Graph, units: Units) -> dict[str, int]:
     """The depth of every stored buffer; under `call(name)`, that of a library call."""
-    base = _bases(graph, units)
+    base = bases(graph)
     depth: dict[str, int] = {}
     own: dict[str, list[Unit]] = {}
     for unit in units.units.values():

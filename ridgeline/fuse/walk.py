@@ -5,7 +5,7 @@ move with the bytes and seconds it saved or the reason it was refused. The first
 """
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
@@ -162,12 +162,12 @@ class _Walk:
         groups = [state.groups[g] for g in merged]
         dropped = [u for g in groups for u in g.units if self.stored(g, u) and not self.stored(joined, u)]
         saved = sum(self.cost_of(g).moved for g in groups) - cost.moved
-        what = ", ".join(dict.fromkeys(u.node.operator for u in joined.units))
+        what = _operators(joined.units)
         self.moves.append(
             MoveAccount(
                 *("drop store" if dropped else "share read", True, what),
                 *(joined.units[-1].node.line, float(saved), before - cost.seconds),
-                f"{', '.join(u.name for u in dropped)} stays in registers" if dropped else "both read the same tensors",
+                f"{_operators(dropped)} stays in registers" if dropped else "both read the same tensors",
             )
         )
         self.costs[joined] = cost
@@ -263,6 +263,10 @@ class _Region:
         self.groups[k] = joined
         self.home |= dict.fromkeys(joined.maps, k)
         self.push(k)
+
+
+def _operators(units: Iterable[Unit]) -> str:
+    return ", ".join(dict.fromkeys(u.node.operator for u in units))
 
 
 def walk(graph: Graph, device: Device, fuel: int | None = None) -> Plan:

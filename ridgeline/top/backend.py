@@ -36,6 +36,7 @@ class Event:
     reason: str | None  # why it runs by torch
     moves: Sequence[MoveAccount] = ()  # of the partitioner
     calls: int = 0
+    timings: list[list[float]] | None = None  # seconds of each step, one list a call, when it is to be timed
     run: Callable[[list[Any]], Any] = field(default=lambda args: args)
 
     def boxed(self) -> Callable[[list[Any]], Any]:
@@ -43,7 +44,11 @@ class Event:
 
         def call(args: list[Any]) -> Any:
             self.calls += 1
-            return self.run(args)
+            if self.timings is None or self.compiled is None:
+                return self.run(args)
+            times = [0.0] * len(self.compiled.steps.steps)
+            self.timings.append(times)
+            return self.compiled.run.timed(args, times)
 
         call._boxed_call = True  # type: ignore[attr-defined]
         return call
@@ -52,8 +57,8 @@ class Event:
 class Backend:
     """A backend with an engine and knobs of its own. `events` lists every graph it compiled, in order."""
 
-    def __init__(self, engine: Engine, knobs: Knobs) -> None:
-        self.engine, self.knobs = engine, knobs
+    def __init__(self, engine: Engine, knobs: Knobs, timed: bool = False) -> None:
+        self.engine, self.knobs, self.timed = engine, knobs, timed
         self.events: list[Event] = []
         self.names = count()
 
@@ -83,6 +88,7 @@ class Backend:
     ) -> Callable[[list[Any]], Any]:
         """One side of a graph as a function."""
         event = Event(f"{name}_{phase}", phase, root, module, None, None, moves)
+        event.timings = [] if self.timed else None
 
         def work() -> Callable[[list[Any]], Any]:
             event.compiled = compile_graph(module, event.name, self.engine, self.knobs, backward=phase == "backward")

@@ -1,7 +1,7 @@
 """The command line: finds the command's module, lets it read its options, runs what it returns.
 
 `COMMANDS` is the one dispatch table. A module is imported only when its command is called, so a command that needs no
-torch starts without it. Each module holds `app`, a Typer application whose command functions read their options and
+torch starts without it. Each module holds a Typer application whose command functions read their options and
 return a callable without arguments; `main` calls that outside Typer, so that nothing of Typer stands between a user's
 script and its own exceptions. The callable gives an exit code or None.
 
@@ -22,13 +22,16 @@ USER_ERROR, INTERRUPTED = 2, 130
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command's module, which holds `app`, and its line in the overview."""
+    """A command's module, the Typer application in it, and its line in the overview."""
 
     module: str
     help: str
+    app: str = "app"
 
 
 COMMANDS: dict[str, Command] = {
+    "explain": Command("ridgeline.top.explain_commands", "where a script's time goes: eager, graph, limit", "explain"),
+    "run": Command("ridgeline.top.explain_commands", "run a script compiled", "run"),
     "hardware": Command("ridgeline.top.hardware_commands", "accelerators: list, show, ridge points, history, measure"),
 }
 
@@ -55,7 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(name: str, words: list[str]) -> int:
     if name not in COMMANDS:
         raise UnknownCommand(name, COMMANDS)
-    chosen = _read_options(name, import_module(COMMANDS[name].module).app, words)
+    command = COMMANDS[name]
+    chosen = _read_options(name, getattr(import_module(command.module), command.app), words)
     if isinstance(chosen, int):
         return chosen
     code = chosen()
