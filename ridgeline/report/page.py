@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ridgeline.base import totals
 from ridgeline.base.records import Account, KernelAccount, MoveAccount, StepPlan
-from ridgeline.base.units import format_capacity, format_s
+from ridgeline.base.units import format_s
 from ridgeline.report import cells
 from ridgeline.report.cells import UNKNOWN, Scale, count, percent, plural
 from ridgeline.report.headline import headline
@@ -103,6 +103,7 @@ def _bars(account: Account) -> list[Bar]:
     longest = max((s for plan in account.plans for s in (plan.seconds, plan.predicted_s) if s), default=1.0)
     size = cells.byte_scale(plan.bytes for plan in account.plans)
     flop = cells.flop_scale(plan.flops for plan in account.plans)
+    held = cells.capacity_scale(plan.peak_bytes for plan in account.plans)
     return [
         Bar(
             plan.name,
@@ -113,7 +114,7 @@ def _bars(account: Account) -> list[Bar]:
             (
                 ("moved", _with_unit(size, plan.bytes)),
                 ("launches", count(plan.launches)),
-                ("peak memory", format_capacity(plan.peak_bytes)),
+                ("peak memory", _with_unit(held, plan.peak_bytes)),
                 ("work", _with_unit(flop, plan.flops)),
             ),
         )

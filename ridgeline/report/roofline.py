@@ -18,7 +18,7 @@ from ridgeline.report.cells import percent, short_operators
 WIDTH, HEIGHT = 920.0, 430.0
 LEFT, RIGHT, TOP, BOTTOM = 88.0, 14.0, 20.0, 46.0
 SMALLEST, LARGEST = 4.0, 17.0  # radius of a point
-ROOM_X, ROOM_Y = 0.9, 0.35  # decades beyond the largest value
+ROOM_X, ROOM_Y, CLEAR = 0.9, 0.35, 0.05  # decades beyond the largest value, and below the least
 MOST_POINTS, MOST_LABELS = 400, 6
 LETTER, LINE, LONGEST = 6.4, 15.0, 26  # room of a label
 
@@ -132,7 +132,7 @@ def _worth_drawing(roofs: Iterable[Ceiling], ks: Iterable[KernelAccount]) -> lis
 
 
 def _axis(values: Sequence[float], room: float, begin: float, end: float) -> _Axis:
-    low, high = floor(log10(min(values))), log10(max(values)) + room
+    low, high = floor(log10(min(values)) - CLEAR), log10(max(values)) + room
     return _Axis(low, max(high, low + 1), begin, end)
 
 
