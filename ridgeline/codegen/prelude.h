@@ -1367,8 +1367,8 @@ FN x_f64 x_exp_f64(x_f64 x) {
     return SCALE_f64(p, n, t);
 }
 FN x_f64 x_sigmoid_f64(x_f64 a) {
-    x_f64 e = x_exp_f64((x_f64)((x_i64)a | (int64_t)0x8000000000000000));
-    return SEL(f64, a < 0, e, SPLAT(f64, 1)) / (1.0 + e);
+    x_f64 e = x_exp_f64((x_f64)((x_i64)a | (int64_t)0x8000000000000000)), q = 1.0 / (1.0 + e);
+    return SEL(f64, a < 0, e - e * (e * q), q);
 }
 FN x_f64 x_log_f64(x_f64 x) {
 #if defined(X512)
