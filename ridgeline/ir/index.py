@@ -17,15 +17,17 @@ Term = tuple[int, tuple["Atom", ...]]
 class Atom:
     """A non-constant factor. Equal atoms compare equal; `key` orders them."""
 
-    __slots__ = ("__weakref__", "hash", "key", "text")
+    __slots__ = ("__weakref__", "form", "hash", "key", "text")
     key: tuple[Any, ...]
     hash: int
     text: tuple[str, str] | None
+    form: "Index | None"  # the atom as an index, once asked for
 
     def __init__(self, *key: Any) -> None:
         self.key = key
         self.hash = hash(key)
         self.text = None
+        self.form = None
 
     def __hash__(self) -> int:
         return self.hash
@@ -115,9 +117,10 @@ IndexLike = Union["Index", Atom, int]
 class Index:
     """A sum of integer multiples of products of atoms. Immutable and interned: equality is identity."""
 
-    __slots__ = ("__weakref__", "axes", "hash", "terms")
+    __slots__ = ("__weakref__", "axes", "has_reads", "hash", "terms")
     terms: tuple[Term, ...]
     axes: frozenset[Axis]
+    has_reads: bool  # whether a value read from memory is in it
     hash: int
 
     def __hash__(self) -> int:
@@ -175,7 +178,7 @@ class Index:
     @property
     def reads(self) -> Iterator[Any]:
         """The values read from memory that this index depends on."""
-        return (atom.value for atom in self.atoms if isinstance(atom, Read))
+        return (atom.value for atom in self.atoms if isinstance(atom, Read)) if self.has_reads else iter(())
 
     def coefficient(self, axis: Axis) -> "Index | None":
         """Factor of `axis` where the index is linear in it; None where it is not."""
@@ -209,9 +212,14 @@ def _intern(terms: Iterable[Term]) -> Index:
         found.terms = key
         found.hash = hash(key)
         axes: frozenset[Axis] = frozenset()
+        found.has_reads = False
         for _, factors in key:
             for atom in factors:
-                axes |= _atom_axes(atom)
+                own = _atom_axes(atom)
+                axes = axes | own if axes else own
+                found.has_reads |= isinstance(atom, Read) or (
+                    isinstance(atom, Div | Mod) and (atom.num.has_reads or atom.den.has_reads)
+                )
         found.axes = axes
         _table[key] = found
     return found
@@ -234,8 +242,15 @@ def as_index(value: IndexLike) -> Index:
     if isinstance(value, Index):
         return value
     if isinstance(value, Atom):
-        return _intern([(1, (value,))])
-    return _intern([(int(value), ())])
+        if value.form is None:
+            value.form = _intern([(1, (value,))])
+        return value.form
+    return _number(int(value))
+
+
+@cache
+def _number(value: int) -> Index:
+    return _intern([(value, ())])
 
 
 ZERO = as_index(0)
@@ -408,12 +423,12 @@ def _bound(index: Index, greatest: bool) -> Index:
 
 def lower(index: Index) -> Index:
     """A lower bound over all axes, in size symbols."""
-    return index if not index.axes and not any(True for _ in index.reads) else _bound(index, False)
+    return _bound(index, False) if index.axes or index.has_reads else index
 
 
 def upper(index: Index) -> Index:
     """An upper bound over all axes, in size symbols."""
-    return index if not index.axes and not any(True for _ in index.reads) else _bound(index, True)
+    return _bound(index, True) if index.axes or index.has_reads else index
 
 
 def at_least(index: Index, least: int) -> bool:

@@ -154,7 +154,8 @@ def _make(op: str, args: tuple[Value, ...], attr: Any, dtype: DType) -> Value:
 def _reads(op: str, attr: Any) -> Iterator[Value]:
     if op == "load":
         for index in attr.index:
-            yield from index.reads
+            if index.has_reads:
+                yield from index.reads
     elif op == "iota":
         yield from attr.reads
 
@@ -233,7 +234,8 @@ def fresh(size: IndexLike, name: str = "t") -> Axis:
 def operands(value: Value) -> Iterator[Value]:
     """Direct children, values inside index expressions included."""
     yield from value.args
-    yield from _reads(value.op, value.attr)
+    if value.op in ("load", "iota"):
+        yield from _reads(value.op, value.attr)
 
 
 def nodes(roots: Iterable[Value]) -> list[Value]:
@@ -282,9 +284,10 @@ class _Substitution:
         return out
 
     def _index(self, index: Index) -> Index:
-        has_reads = any(True for _ in index.reads)
-        if not has_reads and index.axes.isdisjoint(self.images):
+        if not index.has_reads and index.axes.isdisjoint(self.images):
             return index
+        if len(index.terms) == 1 and index.terms[0][0] == 1 and len(index.terms[0][1]) == 1:
+            return self._atom(index.terms[0][1][0])
         out = as_index(0)
         for coefficient, factors in index.terms:
             term = as_index(coefficient)
