@@ -40,6 +40,13 @@ def convert_size(size: Any) -> Index:
     return _from_sympy(size.node.expr)
 
 
+def known_size(size: torch.SymInt) -> Index:
+    """A size given as an argument; one that was read from a tensor may be anything, so rows cannot have it."""
+    if any(not s.name.startswith("s") for s in size.node.expr.free_symbols):
+        raise CannotConvert(f"the number {size} is known only at run time")
+    return convert_size(size)
+
+
 def _from_sympy(expr: Any) -> Index:
     if expr.is_Integer:
         return as_index(int(expr))
@@ -285,7 +292,7 @@ class _Converter:
                     raise CannotConvert(f"{name} is not a tensor of ours")
                 return loaded(self.buffers[name])
             if isinstance(fake, torch.SymInt):
-                return convert_size(fake)
+                return known_size(fake)
             if isinstance(fake, int | float | bool):
                 return fake
             raise CannotConvert(f"argument {value.name} is known only at run time")
@@ -296,7 +303,7 @@ class _Converter:
                 raise CannotConvert(f"dtype {value} is not one of ours")
             return FROM_TORCH[value]
         if isinstance(value, torch.SymInt):
-            return convert_size(value)
+            return known_size(value)
         if isinstance(value, complex):
             raise CannotConvert("a complex number")
         return value

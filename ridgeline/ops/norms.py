@@ -18,11 +18,17 @@ from ridgeline.ops.table import Context, composite
 Triple = tuple[Array | None, ...]
 
 
+def top_and_sum(x: Array, dim: int) -> tuple[Array, Array]:
+    """max and sum(exp(x - max)) along a dimension, in one pass; the sum is NaN where the maximum is infinite, as in
+    ATen (top - top is 0 for every other)."""
+    top, total = (x.reduce("maxsumexp", dim, part=k) for k in (0, 1))
+    return top, total + (top - top)
+
+
 @composite("aten._softmax.default")
 def softmax(x: Array, dim: int, half_to_float: bool) -> Array:
     """y = exp(x - max) / sum(exp(x - max)) along `dim`; one online pass, one store pass."""
-    top = x.reduce("maxsumexp", dim)
-    total = x.reduce("maxsumexp", dim, part=1)
+    top, total = top_and_sum(x, dim)
     return apply("exp", x - top) / total
 
 
@@ -30,16 +36,15 @@ def softmax(x: Array, dim: int, half_to_float: bool) -> Array:
 def safe_softmax(x: Array, dim: int, dtype: DType | None = None, *, context: Context) -> Array:
     """Softmax with 0 for a row that is -inf everywhere."""
     x = x.cast(context.out[0].dtype)
-    y = softmax(x, dim, False)
-    none = pointwise(lambda t: word("isinf", t) & (t < 0), x.reduce("maxsumexp", dim))
-    return pointwise(lambda n, v: word("select", n, const(0, v.dtype), v), none, y)
+    top, total = top_and_sum(x, dim)
+    none = pointwise(lambda t: word("isinf", t) & (t < 0), top)
+    return pointwise(lambda n, v: word("select", n, const(0, v.dtype), v), none, apply("exp", x - top) / total)
 
 
 @composite("aten._log_softmax.default")
 def log_softmax(x: Array, dim: int, half_to_float: bool) -> Array:
     """y = x - max - log(sum(exp(x - max))) along `dim`."""
-    top = x.reduce("maxsumexp", dim)
-    total = x.reduce("maxsumexp", dim, part=1)
+    top, total = top_and_sum(x, dim)
     return x - top - apply("log", total)
 
 

@@ -1,0 +1,171 @@
+"""Samples of PyTorch's own operator tests (OpInfo), and a check of every node of a traced graph against eager.
+
+`check_nodes` runs a graph once with ATen, keeping the value of every node, then runs each row by itself on the very
+inputs its operator had and compares its outputs. So one wrong row fails by name, whatever stands around it.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from rows import TOLERANCE, compare, run_node, to_numpy
+from torch.fx import Interpreter
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+from ridgeline.capture.convert import FROM_TORCH, convert
+from ridgeline.ir.graph import Graph, Node, NodeKind
+
+
+class _Recorder(Interpreter):
+    """Runs an FX graph and keeps a copy of every tensor it makes, by our buffer names."""
+
+    def __init__(self, module: torch.fx.GraphModule) -> None:
+        super().__init__(module)
+        self.values: dict[str, Any] = {}
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        out = super().run_node(n)
+        parts = {n.name: out} if isinstance(out, torch.Tensor) else {}
+        if isinstance(out, list | tuple):
+            parts = {f"{n.name}.{k}": o for k, o in enumerate(out)}
+        self.values[n.name] = out
+        for name, value in parts.items():
+            if isinstance(value, torch.Tensor):
+                self.values[name] = value.detach().clone()
+        return out
+
+
+def exact_outputs(node: Node, values: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """What the operator gives when its floating inputs are widened to fp64; nothing where it cannot."""
+
+    def widen(a: Any) -> Any:
+        if isinstance(a, torch.fx.Node):
+            a = values[a.name]
+        if isinstance(a, torch.dtype) and a.is_floating_point:
+            return torch.float64
+        return a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a
+
+    if "dtype" in node.call.kwargs:
+        return {}
+    args, kwargs = torch.fx.node.map_aggregate((node.call.args, node.call.kwargs), widen)
+    try:
+        out = node.call.target(*args, **kwargs)
+    except RuntimeError:
+        return {}
+    parts = {node.name: out} if isinstance(out, torch.Tensor) else {f"{node.name}.{k}": o for k, o in enumerate(out)}
+    return {name: o for name, o in parts.items() if isinstance(o, torch.Tensor) and o.dtype is torch.float64}
+
+
+def no_worse(got: np.ndarray, eager: torch.Tensor, exact: torch.Tensor, limit: float) -> bool:
+    """Whether our error against fp64 is at most three times eager's, plus rounding."""
+    truth = exact.numpy()
+    ours, theirs = (np.abs(a.astype(np.float64) - truth) for a in (got, to_numpy(eager)))
+    with np.errstate(all="ignore"):
+        fine = (ours <= 3 * theirs + limit * (1 + np.abs(truth))) | (got == truth) | (np.isnan(got) & np.isnan(truth))
+    return bool(fine.all())
+
+
+def check_node(node: Node, values: dict[str, Any], tolerance: float | None) -> None:
+    """Runs the rows of one node on the recorded inputs and compares what it makes with what ATen made."""
+    arrays = {name: to_numpy(values[name]) for name in node.reads}
+    run_node(node, arrays)
+    exact: dict[str, torch.Tensor] | None = None
+    for d in node.definitions:
+        name = d.buffer.name
+        try:
+            compare(arrays[name], values[name], tolerance)
+        except AssertionError as wrong:
+            exact = exact_outputs(node, values) if exact is None else exact
+            limit = tolerance or TOLERANCE.get(values[name].dtype, 0)
+            if name not in exact or not no_worse(arrays[name], values[name], exact[name], limit):
+                raise AssertionError(f"{node.operator} output {name}: {wrong}") from wrong
+
+
+def functional(fn: Callable[..., Any], *inputs: torch.Tensor) -> torch.fx.GraphModule:
+    """fn as a graph of operators below autograd, none of which writes to an input."""
+    module = make_fx(fn, tracing_mode="fake")(*inputs)
+    schemas = [getattr(n.target, "_schema", None) for n in module.graph.nodes]
+    if any(s is not None and s.is_mutable for s in schemas):
+        module = make_fx(torch.func.functionalize(module, remove="mutations"), tracing_mode="fake")(*inputs)
+    return module
+
+
+def check_nodes(fn: Callable[..., Any], *inputs: torch.Tensor, tolerance: float | None = None) -> Graph:
+    """Traces fn, checks every node that has a row, and gives the graph."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = functional(fn, *inputs)
+        graph = convert(module)
+        recorder = _Recorder(module)
+        recorder.run(*inputs)
+        for node in graph.nodes:
+            sizes = [s.const for b in node.outputs for s in b.shape]
+            if node.definitions and None not in sizes and "empty" not in node.operator:
+                check_node(node, recorder.values, tolerance)
+    return graph
+
+
+def without_row(graph: Graph) -> dict[str, str]:
+    """Operators that ran by ATen for want of a row, and why."""
+    return {n.operator: n.reason for n in graph.nodes if n.kind is NodeKind.LIBRARY and n.reason is not None}
+
+
+Case = tuple[Callable[..., Any], list[torch.Tensor]]
+
+
+def as_function(op: Callable[..., Any], args: Any, kwargs: Any) -> Case:
+    """op(*args, **kwargs) as a function of its tensors, giving a flat list of tensors."""
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+
+    def fn(*tensors: torch.Tensor) -> list[torch.Tensor]:
+        full = list(leaves)
+        for k, t in zip(places, tensors, strict=True):
+            full[k] = t
+        a, k = pytree.tree_unflatten(full, spec)
+        return [o for o in pytree.tree_leaves(op(*a, **k)) if isinstance(o, torch.Tensor)]
+
+    return fn, [leaves[k] for k in places]
+
+
+def with_backward(fn: Callable[..., Any], inputs: list[torch.Tensor]) -> Callable[..., Any]:
+    """The function and the gradients of the sum of squares of its outputs."""
+
+    def both(*tensors: torch.Tensor) -> list[torch.Tensor]:
+        own = [t.detach().requires_grad_(t.is_floating_point()) for t in tensors]
+        outs = fn(*own)
+        tops = [o for o in outs if o.requires_grad]
+        leaves = [t for t in own if t.requires_grad]
+        if not tops or not leaves:
+            return outs
+        grads = torch.autograd.grad(tops, leaves, [o.detach() + 0.5 for o in tops], allow_unused=True)
+        return [*(o.detach() for o in outs), *(g for g in grads if g is not None)]
+
+    return both
+
+
+@cache
+def op_database() -> dict[str, Any]:
+    """OpInfo by name and variant; importing it takes seconds, so once."""
+    from torch.testing._internal.common_methods_invocations import op_db  # noqa: PLC0415
+
+    return {o.name + ("." + o.variant_test_name if o.variant_test_name else ""): o for o in op_db}
+
+
+def samples(name: str, dtype: torch.dtype, limit: int | None) -> Iterator[Case]:
+    """The first few sample inputs of an operator, spread over the list."""
+    info = op_database()[name]
+    torch.manual_seed(0)
+    found = list(info.sample_inputs("cpu", dtype, requires_grad=False))
+    step = 1 if limit is None else max(1, -(-len(found) // limit))
+    for sample in found[::step]:
+        yield as_function(info.op, (sample.input, *sample.args), sample.kwargs)
+
+
+def supported(dtype: torch.dtype) -> bool:
+    """Whether a type is one of ours."""
+    return dtype in FROM_TORCH
