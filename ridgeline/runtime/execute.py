@@ -18,6 +18,7 @@ from ridgeline.ir.graph import Node, NodeKind
 from ridgeline.ir.index import Div, Index, Mod, Sym
 from ridgeline.ir.kernel import Buffer
 from ridgeline.ir.steps import CallStep, KernelStep, Step, Steps
+from ridgeline.runtime.blocks import LEAST_BYTES, fresh_tensor
 from ridgeline.runtime.memory import SLABS, Slab, lives_of, place
 
 # pointers, sizes -> None
@@ -63,6 +64,7 @@ class _Writer:
         self.lines: list[str] = []
         self.names: dict[str, Any] = {
             "empty_strided": torch.empty_strided,
+            "fresh": fresh_tensor,
             "device": device,
             "clock": time.perf_counter,
         }
@@ -217,7 +219,11 @@ class _Writer:
             buffer = self.plan.buffers[name]
             dtype = self.constant(torch_dtype(buffer))
             shape, strides = spell_sizes(buffer.shape), spell_sizes(buffer.strides)
-            self.emit(f"{self.variable(name)} = empty_strided({shape}, {strides}, dtype={dtype}, device=device)")
+            if self.device.type == "cpu" and (size := storage_bytes(buffer)) >= LEAST_BYTES:
+                made = f"fresh({size}, {dtype}, {shape}, {strides})"
+            else:
+                made = f"empty_strided({shape}, {strides}, dtype={dtype}, device=device)"
+            self.emit(f"{self.variable(name)} = {made}")
             self.tensors.add(name)
         launch, sizes = self.launches[step.kernel.name]
         pointers = ", ".join(self.pointer(n) for n in step.arguments)
@@ -281,10 +287,10 @@ class _Writer:
 
 
 def storage_bytes(buffer: Buffer) -> int:
-    """Bytes from the first to the last element of a static buffer."""
+    """Bytes from the first to the last element of a static buffer; 0 for an empty or symbolic one."""
     extent = 1
     for size, stride in zip(buffer.shape, buffer.strides, strict=True):
-        if not size.const:
+        if not size.const or stride.const is None:
             return 0
         extent += (size.const - 1) * (stride.const or 0)
     return extent * buffer.dtype.bytes
