@@ -69,6 +69,29 @@ def bias_relu(n: Size, m: Size, dtype: DType = F32) -> Kernel:
     return Kernel("bias_relu", (i, j), (store("y", (i, j), y),), buffers)
 
 
+def copy(n: Size, dtype: DType = F32) -> Kernel:
+    i = axis("i", n)
+    return Kernel(
+        "copy", (i,), (store("y", (i,), load("x", (i,), dtype)),), (buffer("x", (n,), dtype), buffer("y", (n,), dtype))
+    )
+
+
+def gelu(n: Size, m: Size, dtype: DType = F32) -> Kernel:
+    i, j = axis("i", n), axis("j", m)
+    x = load("x", (i, j), dtype)
+    y = x * 0.5 * (word("erf", x * 0.7071067811865476) + 1.0)
+    return Kernel("gelu", (i, j), (store("y", (i, j), y),), (buffer("x", (n, m), dtype), buffer("y", (n, m), dtype)))
+
+
+def sigmoid_chain(n: Size, m: Size, dtype: DType = F32) -> Kernel:
+    i, j = axis("i", n), axis("j", m)
+    x = load("x", (i, j), dtype)
+    y = x * word("sigmoid", x * 1.702) + 1.0
+    return Kernel(
+        "sigmoid_chain", (i, j), (store("y", (i, j), y),), (buffer("x", (n, m), dtype), buffer("y", (n, m), dtype))
+    )
+
+
 def softmax(n: Size, m: Size, dtype: DType = F32) -> Kernel:
     i, j, r = axis("i", n), axis("j", m), axis("r", m)
     x, along = load("x", (i, j), dtype), load("x", (i, r), dtype)

@@ -284,4 +284,4 @@ class Machine:
     cache_bytes: tuple[int, ...]  # nearest first, the last is shared by all workers
     line_bytes: int = 64
     grain_bytes: int = 1 << 16  # work below this is not worth a second worker
-    gather_cost: float = 16.0  # instructions for one vector of strided or gathered elements
+    gather_cost: float = 32.0  # instructions for one vector of strided or gathered elements

@@ -312,14 +312,14 @@ class _Function:
 
     def load(self, buffer: str, stored: DType, offset: Index, lane: Lane, guard: Value | None = None) -> str:
         t, at = suffix(stored), self.pointer(buffer, self.scalar(offset))
-        if guard is not None and lane.axis is not None and lane.axis in guard.axes:
-            idx = self.vector(offset, lane)
-            return f"gather_m_{t}({pointer_name(buffer)}, {idx}, {self.value(guard)}, {lane.n})"
         text = self.plain_load(buffer, t, at, offset, lane)
-        if guard is not None:
-            zero = suffix(stored.compute)
-            return f"{self.first(guard)} ? {text} : splat_{zero}(0)"
-        return text
+        if guard is None:
+            return text
+        zero, mask = f"splat_{suffix(stored.compute)}(0)", self.value(guard)
+        if lane.axis is None or lane.axis not in guard.axes:
+            return f"{self.first(guard)} ? {text} : {zero}"
+        some = f"gather_m_{t}({pointer_name(buffer)}, {self.vector(offset, lane)}, {mask}, {lane.n})"
+        return f"hall_b({mask}) ? {text} : hany_b({mask}) ? {some} : {zero}"
 
     def plain_load(self, buffer: str, t: str, at: str, offset: Index, lane: Lane) -> str:
         step = self.distance(offset, lane)
@@ -361,8 +361,8 @@ class _Function:
                     self.begin(acc, lane)
                 case Step(acc, elements):
                     self.step(acc, render.lift(self, acc, [self.value(e) for e in elements]), lane)
-                case Join(acc, buffers, offset):
-                    self.step(acc, self.loaded(buffers, acc, offset, lane), lane)
+                case Join(acc, other):
+                    self.step(acc, [self.value(v) for v in other], lane)
                 case Finish():
                     self.finish(statement, lane)
                 case Save(acc, buffers, offset):

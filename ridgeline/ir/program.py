@@ -101,11 +101,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """state = combine(state, states saved at offset), component k from buffers[k]."""
+    """state = combine(state, other): a state that was saved, or made otherwise, one value a component."""
 
     accumulator: Accumulator
-    buffers: tuple[str, ...]
-    offset: Index
+    other: tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,26 @@ from collections.abc import Iterable
 from ridgeline.base.records import Machine
 from ridgeline.ir.index import Index, Sym
 from ridgeline.ir.kernel import Kernel
-from ridgeline.ir.program import Program
-from ridgeline.schedule.choose import chooser
+from ridgeline.ir.program import Phase, Program
+from ridgeline.schedule.choose import Strategy, chooser
 from ridgeline.schedule.merge import merge
-from ridgeline.schedule.plan import assemble
+from ridgeline.schedule.plan import assemble, element_bytes
+from ridgeline.schedule.rank import cycles
 from ridgeline.schedule.space import space
+
+STRATEGIES = (Strategy(0), Strategy(1), Strategy(0, outer=True), Strategy(1, outer=True))
 
 
 def candidates(kernel: Kernel, machine: Machine) -> list[Program]:
     """Programs that compute the kernel, best first by estimated time."""
     flat = merge(space(kernel))
-    plan = assemble(flat.tasks, flat.buffers, chooser(machine, dict(flat.buffers)))
-    return [Program(kernel.name, kernel.buffers, tuple(plan.scratch), size_names(kernel), tuple(plan.phases))]
+    sizes = size_names(kernel)
+    made: dict[tuple[Phase, ...], Program] = {}
+    for strategy in STRATEGIES if len(flat.axes) > 1 else STRATEGIES[:1]:
+        plan = assemble(flat.tasks, flat.buffers, chooser(strategy, machine, element_bytes(kernel.buffers)))
+        program = Program(kernel.name, kernel.buffers, tuple(plan.scratch), sizes, tuple(plan.phases))
+        made.setdefault(program.phases, program)
+    return sorted(made.values(), key=lambda p: cycles(p, machine))
 
 
 def schedule(kernel: Kernel, machine: Machine) -> Program:

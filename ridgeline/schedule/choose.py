@@ -1,63 +1,48 @@
-"""Which loops: the order of the axes, the lanes, and what runs in parallel.
+"""Which loops: the order of the axes, the lanes, blocks, and what runs in parallel.
 
-`chooser(machine)` gives the function that `plan.assemble` asks for a Nest. It looks only at strides, sizes and
-folds, never at what is computed.
+`chooser(strategy, machine, ...)` gives the function that `plan.assemble` asks for a Nest. It looks only at strides,
+sizes and folds, never at what is computed. Strategies differ in the lane axis and where its loop lies; which is best
+`rank` says, from the programs they lead to.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from ridgeline.base.records import Machine
-from ridgeline.ir.index import Axis, Index
-from ridgeline.ir.kernel import Buffer
-from ridgeline.ir.value import loads
+from ridgeline.ir.index import Axis
 from ridgeline.schedule.nest import Nest
-from ridgeline.schedule.plan import Choose, hint, points, size_hint
-from ridgeline.schedule.space import Fold, Task, Write, fold_name
+from ridgeline.schedule.plan import Choose
+from ridgeline.schedule.strides import IRREGULAR, Access, accesses, may_collide, points, size_hint, stride
+from ridgeline.schedule.tasks import Fold, Task
 
 LANE_BLOCK = 4096  # positions of the lane axis that one iteration of the grid takes
 FOLD_BLOCK = 32768  # elements folded into one partial state: long enough to amortise it, short enough to stay exact
-ROWS = 128  # rows folded into one partial row, at least
+ROWS = 128  # rows folded into one partial row
+ACROSS, ALONG = 32, 128  # block of a transpose: along the other side's lines, along the lanes
 
 
-def accesses(tasks: Sequence[Task]) -> list[tuple[Index, int]]:
-    """(offset, bytes over the whole domain) of each distinct load and store."""
-    found: dict[tuple[str, Index], int] = {}
-    for task in tasks:
-        size = points(task)
-        for v in loads(task.roots):
-            if fold_name(v) is None:
-                key = (v.attr.buffer, v.attr.index[0])
-                found[key] = max(found.get(key, 0), size * v.attr.stored.bytes)
-        if isinstance(task, Write):
-            found[task.buffer, task.offset] = size * 4
-        elif task.partial and task.offset is not None:
-            found[task.partial[0], task.offset] = size * 4
-    return [(offset, weight) for (_, offset), weight in found.items()]
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """`lane`: take the n-th best axis for lanes. `outer`: its loop outermost, so that other loops run inside a tile."""
+
+    lane: int = 0
+    outer: bool = False
 
 
-def stride(offset: Index, axis: Axis) -> int:
-    """Distance in elements between neighbours along an axis; a large number where it is not regular."""
-    if axis not in offset.axes:
-        return 0
-    step = offset.coefficient(axis)
-    return 1 << 40 if step is None else abs(hint(step)) if step.const is None else abs(step.const)
-
-
-def lane_axis(axes: Sequence[Axis], found: Sequence[tuple[Index, int]], width: int) -> Axis | None:
-    """The axis along which most bytes lie next to each other."""
+def lane_axes(axes: Sequence[Axis], found: Sequence[Access], width: int) -> list[Axis]:
+    """Axes by the bytes that lie next to each other along them, best first."""
 
     def gain(axis: Axis) -> float:
-        waste = min(size_hint(axis), width) / width
-        steps = [(stride(offset, axis), weight) for offset, weight in found]
-        return waste * sum(w if s == 1 else 0.0 if s == 0 else -0.25 * w for s, w in steps)
+        filled = min(size_hint(axis), width) / width
+        steps = [(stride(a.offset, axis), a.bytes) for a in found]
+        return filled * sum(w if s == 1 else 0.0 if s == 0 else -0.25 * w for s, w in steps)
 
-    wide = [a for a in axes if a.size.const is None or a.size.const > 1]
-    return max(wide, key=gain, default=None)
+    return sorted((a for a in axes if a.size.const != 1), key=gain, reverse=True)
 
 
-def loop_order(axes: Sequence[Axis], found: Sequence[tuple[Index, int]], lane: Axis | None) -> list[Axis]:
+def loop_order(axes: Sequence[Axis], found: Sequence[Access], lane: Axis | None) -> list[Axis]:
     """Outermost first: as the largest access lies in memory, lanes last."""
-    far = {a: max((stride(o, a) * w for o, w in found), default=0) for a in axes}
+    far = {a: max((min(stride(x.offset, a), IRREGULAR) * x.bytes for x in found), default=0) for a in axes}
     place = {a: k for k, a in enumerate(axes)}
     return sorted(axes, key=lambda a: (a is lane, -far[a], place[a]))
 
@@ -73,46 +58,91 @@ def rows_first(order: list[Axis], tasks: Sequence[Task], lane: Axis | None) -> l
     return order
 
 
-def parallel(order: Sequence[Axis], tasks: Sequence[Task], lane: Axis | None, machine: Machine) -> dict[Axis, int]:
-    """Axes of the grid, outermost first, until there is work for every worker."""
-    folded = {a for t in tasks if isinstance(t, Fold) for a in t.axes}
-    joined = {a for t in tasks if isinstance(t, Fold) and t.partial for a in t.axes}
-    total = max(points(t) for t in tasks)
-    grid: dict[Axis, int] = {}
-    count = 1
-    for axis in order:
-        if count >= 2 * machine.workers or total * 4 < 2 * machine.grain_bytes:
-            break
-        size = size_hint(axis)
-        if axis in joined:  # few, and each is long
-            continue
-        if axis is lane:
-            block = FOLD_BLOCK if axis in folded else LANE_BLOCK
-        elif axis in folded:
-            inner = max(total // max(size, 1), 1)
-            block = max(min(max(ROWS, FOLD_BLOCK // inner), size // (4 * machine.workers)), 1)
-        else:
-            block = 1
-        if axis.size.const is not None and block >= axis.size.const:
-            continue
-        grid[axis] = block
-        count *= -(-size // block)
-    return grid
+def transposed(found: Sequence[Access], order: Sequence[Axis], lane: Axis) -> Axis | None:
+    """The axis along which an access lies dense that the lanes stride across."""
+    for access in sorted(found, key=lambda a: -a.bytes):
+        if 1 < stride(access.offset, lane) < IRREGULAR:
+            for axis in order:
+                if axis is not lane and stride(access.offset, axis) == 1 and size_hint(axis) >= 8:
+                    return axis
+    return None
 
 
-def chooser(machine: Machine, buffers: dict[str, Buffer]) -> Choose:
-    """The choice of loops for this machine."""
+class _Chooser:
+    def __init__(self, strategy: Strategy, machine: Machine, element_bytes: Mapping[str, int]) -> None:
+        self.strategy, self.machine, self.element_bytes = strategy, machine, dict(element_bytes)
 
-    def choose(remaining: Sequence[Task], lead: Task) -> Nest:
+    def __call__(self, remaining: Sequence[Task], lead: Task) -> Nest:
         tasks = [t for t in remaining if t.domain <= lead.domain]
         axes = [a for a in _ordered(remaining) if a in lead.domain]
-        found = accesses(tasks)
-        lane = lane_axis(axes, found, machine.width)
-        order = rows_first(loop_order(axes, found, lane), tasks, lane)
-        tiles = {} if lane is None else {lane: machine.width}
-        return Nest(tuple(order), parallel(order, tasks, lane, machine), tiles)
+        found = accesses(tasks, self.element_bytes)
+        lanes = lane_axes(axes, found, self.machine.width)
+        lane = lanes[min(self.strategy.lane, len(lanes) - 1)] if lanes else None
+        order = loop_order(axes, found, lane)
+        outer = self.strategy.outer and not any(isinstance(t, Fold) and lane in t.axes for t in tasks)
+        if lane is not None and outer:
+            order = [lane, *(a for a in order if a is not lane)]
+        else:
+            order = rows_first(order, tasks, lane)
+        grid = self.grid(order, tasks, lane)
+        if lane is not None and not outer:
+            self.block(grid, order, tasks, found, lane)
+        tiles = {} if lane is None else {lane: self.machine.width}
+        caches = self.machine.cache_bytes
+        return Nest(tuple(order), grid, tiles, stage_bytes=caches[-2] // 2, stream_bytes=caches[-1])
 
-    return choose
+    def grid(self, order: Sequence[Axis], tasks: Sequence[Task], lane: Axis | None) -> dict[Axis, int]:
+        """Parallel axes, outermost first, until there is work for every worker."""
+        folds = [t for t in tasks if isinstance(t, Fold)]
+        folded = {a for t in folds for a in t.axes}
+        joined = {a for t in folds if t.joins for a in t.axes}
+        total = max(points(t) for t in tasks)
+        grid: dict[Axis, int] = {}
+        count = 1
+        for axis in order:
+            if count >= 2 * self.machine.workers or total * 4 < 2 * self.machine.grain_bytes:
+                break
+            if axis in joined or any(may_collide(t, axis) for t in tasks):
+                continue  # partial states are few; iterations that may meet at an address stay in order
+            size = size_hint(axis)
+            block = self.block_size(axis, size, total, axis in folded, axis is lane)
+            if axis.size.const is not None and block >= axis.size.const:
+                continue
+            grid[axis] = block
+            count *= -(-size // block)
+        return grid
+
+    def block_size(self, axis: Axis, size: int, total: int, folded: bool, lane: bool) -> int:
+        share = max(size // (4 * self.machine.workers), 1)
+        if lane and not folded:
+            width = self.machine.width
+            return min(LANE_BLOCK, max(share // width * width, 4 * width))
+        if lane:
+            return FOLD_BLOCK
+        if folded:
+            return max(min(max(ROWS, FOLD_BLOCK // max(total // size, 1)), share), 1)
+        return 1
+
+    def block(
+        self, grid: dict[Axis, int], order: Sequence[Axis], tasks: Sequence[Task], found: Sequence[Access], lane: Axis
+    ) -> None:
+        """Where lanes stride across lines, two-axis blocks let every line be used whole while it is near."""
+        across = transposed(found, order, lane)
+        folded = {a for t in tasks if isinstance(t, Fold) for a in t.axes}
+        if across is None or across in folded or lane in folded:
+            return
+        if any(may_collide(t, a) for t in tasks for a in (across, lane)):
+            return
+        for axis, length in ((across, ACROSS), (lane, ALONG)):
+            if axis.size.const is None or axis.size.const > length:
+                grid[axis] = length
+            else:
+                grid.pop(axis, None)
+
+
+def chooser(strategy: Strategy, machine: Machine, element_bytes: Mapping[str, int]) -> Choose:
+    """The choice of loops by a strategy, for this machine."""
+    return _Chooser(strategy, machine, element_bytes)
 
 
 def _ordered(tasks: Sequence[Task]) -> list[Axis]:

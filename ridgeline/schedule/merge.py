@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ridgeline.ir.index import Axis, Div, Index, Mod, as_index
 from ridgeline.ir.value import Value, nodes, substitute, substitute_index
-from ridgeline.schedule.space import Fold, Space, Task, Write, fold_name, result
+from ridgeline.schedule.tasks import Fold, Space, Task, Write, fold_name, result
 
 
 def merge(space: Space) -> Space:

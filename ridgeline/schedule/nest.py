@@ -9,7 +9,6 @@ column accumulators of a bias gradient and the nested folds of a norm's backward
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ridgeline.ir.combiners import COMBINERS
 from ridgeline.ir.index import ZERO, Axis, Index, as_index, flatten
 from ridgeline.ir.program import (
     Accumulator,
@@ -24,9 +23,8 @@ from ridgeline.ir.program import (
     Statement,
     Step,
 )
-from ridgeline.ir.types import BOOL, F32, DType
-from ridgeline.ir.value import Value, nodes
-from ridgeline.schedule.space import Fold, Task, Write, fold_name, fold_results
+from ridgeline.ir.value import Value, loads, nodes
+from ridgeline.schedule.tasks import Fold, Task, Write, fold_name
 
 UNROLL_OPS = 12  # a loop body up to this many operations gets independent accumulators
 UNROLL = 4
@@ -44,6 +42,9 @@ class Nest:
     tiles: Mapping[Axis, int]
     whole: frozenset[Axis] = frozenset()
     unroll: int = UNROLL
+    direct: bool = True  # folds as simple ones where that is cheaper for data that is near
+    stage_bytes: int = 0  # how much a worker may keep between passes
+    stream_bytes: int = 1 << 62  # outputs larger than this pass by the caches
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +72,8 @@ def block_axis(axis: Axis, block: int) -> Axis:
     return axis if block == 1 else Axis(f"{axis.name}_b", (axis.size + (block - 1)) // block)
 
 
-def state_types(combiner: str, elements: Sequence[DType]) -> tuple[DType, ...]:
-    """The types of a combiner's state components."""
-    out: list[DType] = []
-    for lift in COMBINERS[combiner].lift:
-        out.append(elements[int(lift[1:])] if isinstance(lift, str) and lift[0] == "x" else elements[0])
-    return tuple(out)
+class OutOfReach(Exception):
+    """A fold's result is needed in another loop than the one that makes it: it must go through scratch."""
 
 
 @dataclass
@@ -86,15 +83,19 @@ class _Builder:
     memory: Mapping[str, Split]
     jobs: list[Job] = field(default_factory=list)
     finished: dict[str, Job] = field(default_factory=dict)
+    written: dict[str, Job] = field(default_factory=dict)
 
     # ---- jobs
 
     def add_task(self, task: Task) -> None:
-        needs = [self.finished[n] for v in fold_results(task.roots) if (n := fold_name(v)) in self.finished]
+        read = loads(task.roots)
+        needs = [self.finished[n] for v in read if (n := fold_name(v)) in self.finished]
+        needs += [self.written[b] for b in dict.fromkeys(v.attr.buffer for v in read) if b in self.written]
         inside = frozenset().union(*(j.domain & self.nest.whole for j in needs)) if needs else frozenset()
         if isinstance(task, Write):
             make = Put(task.buffer, task.offset, task.value, task.mode, streaming=task.streaming)
             self.jobs.append(Job(task.domain | inside, make, task.roots, tuple(needs)))
+            self.written[task.buffer] = self.jobs[-1]
             return
         self.add_fold(task, needs, inside)
 
@@ -106,7 +107,7 @@ class _Builder:
             fold.name,
             fold.combiner,
             dtypes,
-            state_types(fold.combiner, dtypes),
+            fold.states,
             fold.axes,
             fold.kept,
             place.buffers if memory and place else (),
@@ -114,10 +115,7 @@ class _Builder:
         )
         at = frozenset(fold.kept) | inside | (fold.domain & self.nest.whole)
         begin = Job(at, Begin(accumulator))
-        step: Statement = Step(accumulator, fold.elements)
-        if fold.partial:
-            assert fold.offset is not None
-            step = Join(accumulator, fold.partial, fold.offset)
+        step: Statement = (Join if fold.joins else Step)(accumulator, fold.elements)
         self.jobs.append(begin)
         last = begin
         if not fold.empty:
@@ -185,11 +183,18 @@ class _Builder:
         out: list[Statement] = []
         for v in nodes(job.roots):
             if v not in scope and v.op != "const":
+                name = fold_name(v)
                 scope.add(v)
-                out.append(Compute(v))
+                out.append(Compute(v) if name is None else self.again(name))
         if isinstance(job.make, Finish):
             scope.update(v for _, v in job.make.results)
         return [*out, job.make]
+
+    def again(self, name: str) -> Statement:
+        """A result whose Finish lies in another loop: states in memory are finished again, others are out of reach."""
+        if name not in self.memory:
+            raise OutOfReach(name)
+        return self.finished[name].make
 
     def hoisted(self, jobs: Iterable[Job], open_axes: frozenset[Axis], scope: set[Value]) -> list[Statement]:
         """Values that do not vary in the loop to come, computed before it."""
@@ -221,7 +226,7 @@ def bytes_moved(tasks: Iterable[Task], dtype_bytes: Mapping[str, int]) -> Index:
 
 def _touched(task: Task) -> list[str]:
     loaded = [v.attr.buffer for v in nodes(task.roots) if v.op == "load" and fold_name(v) is None]
-    return [*loaded, *((task.buffer,) if isinstance(task, Write) else task.partial)]
+    return [*loaded, *((task.buffer,) if isinstance(task, Write) else ())]
 
 
 def build_phase(
@@ -240,6 +245,3 @@ def build_phase(
 def flat_offset(axes: Sequence[Axis]) -> Index:
     """Row-major position over axes."""
     return flatten(axes, [a.size for a in axes])
-
-
-__all__ = ["BOOL", "F32", "Job", "Nest", "Split", "block_axis", "build_phase", "bytes_moved", "flat_offset"]

@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ridgeline.base.errors import CheckFailed
-from ridgeline.ir.index import Axis, Sym, as_index
-from ridgeline.ir.kernel import Buffer
+from ridgeline.ir.index import ZERO, Axis, Index, as_index
+from ridgeline.ir.kernel import Buffer, Mode
 from ridgeline.ir.program import Phase, Scratch
 from ridgeline.ir.types import DType
 from ridgeline.ir.value import Value, load
-from ridgeline.schedule.nest import Nest, Split, block_axis, build_phase, bytes_moved, flat_offset, state_types
-from ridgeline.schedule.space import Fold, Rewriter, Task, Write, fold_name, fold_results
+from ridgeline.schedule.nest import Nest, OutOfReach, Split, block_axis, build_phase, bytes_moved, flat_offset
+from ridgeline.schedule.rewrite import direct
+from ridgeline.schedule.stage import stage
+from ridgeline.schedule.strides import points, stride
+from ridgeline.schedule.tasks import Fold, Rewriter, Task, Write, fold_name, fold_results
 
 Choose = Callable[[Sequence[Task], Task], Nest]
 
@@ -29,23 +32,22 @@ class Plan:
     phases: list[Phase] = field(default_factory=list)
     scratch: list[Scratch] = field(default_factory=list)
 
-    def add_scratch(self, name: str, dtype: DType, axes: Sequence[Axis]) -> str:
-        strides = []
-        stride = as_index(1)
-        for axis in reversed(axes):
-            strides.append(stride)
-            stride = stride * axis.size
-        buffer = Buffer(name, dtype, tuple(a.size for a in axes), tuple(reversed(strides)))
-        self.scratch.append(Scratch(buffer))
+    def add_scratch(self, name: str, dtype: DType, shape: Sequence[Index], per_worker: bool = False) -> str:
+        taken = {s.buffer.name for s in self.scratch} | set(self.buffers)
+        name = next(n for n in (name, *(f"{name}_{k}" for k in range(len(taken) + 1))) if n not in taken)
+        strides = [as_index(1)]
+        for size in reversed(shape[1:]):
+            strides.append(strides[-1] * size)
+        buffer = Buffer(name, dtype, tuple(shape), tuple(reversed(strides))[-len(shape) :] if shape else ())
+        self.scratch.append(Scratch(buffer, per_worker))
         return name
 
-    def states(self, fold: Fold, chunks: tuple[Axis, ...], kept: Sequence[Axis]) -> Split:
+    def states(self, fold: Fold, chunks: tuple[Axis, ...], nest: Nest) -> Split:
         """Scratch for the states of a fold, one for each chunk and kept point."""
-        axes = (*chunks, *kept)
-        types = state_types(fold.combiner, [e.dtype for e in fold.elements])
-        suffix = "_part" if chunks else "_state"
-        stem = f"{fold.name}{suffix}"
-        names = [self.add_scratch(f"{stem}{'abcdef'[k]}", t, axes) for k, t in enumerate(types)]
+        axes = (*chunks, *(a for a in nest.order if a in fold.kept))
+        stem = f"{fold.name}{'_part' if chunks else '_state'}"
+        shape = [a.size for a in axes]
+        names = [self.add_scratch(f"{stem}{'abcdef'[k]}", t, shape) for k, t in enumerate(fold.states)]
         return Split(tuple(names), chunks, flat_offset(axes))
 
 
@@ -56,38 +58,6 @@ def assemble(tasks: Sequence[Task], buffers: Mapping[str, Buffer], choose: Choos
         nest, group = _next_group(plan.remaining, choose)
         _emit(plan, nest, group)
     return plan
-
-
-def points(task: Task) -> int:
-    """How many points a task has, symbols at a typical size."""
-    total = 1
-    for axis in task.domain:
-        total *= size_hint(axis)
-    return total
-
-
-def size_hint(axis: Axis) -> int:
-    """The size of an axis, or a typical one where it is known only at run time."""
-    return hint(axis.size)
-
-
-def hint(index: object) -> int:
-    """A number for a size expression."""
-    from_const = getattr(index, "const", None)
-    if isinstance(from_const, int):
-        return from_const
-    total = 0
-    for coefficient, factors in as_index(index).terms:  # type: ignore[arg-type]
-        term = coefficient
-        for atom in factors:
-            term *= max(atom.low, 512) if isinstance(atom, Sym) else _ratio(atom)
-        total += term
-    return max(total, 1)
-
-
-def _ratio(atom: object) -> int:
-    num, den = getattr(atom, "num", None), getattr(atom, "den", None)
-    return max(hint(num) // hint(den), 1) if num is not None and den is not None else 1
 
 
 def _next_group(remaining: Sequence[Task], choose: Choose) -> tuple[Nest, list[Task]]:
@@ -117,19 +87,14 @@ def _fitting(remaining: Sequence[Task], nest: Nest) -> list[Task]:
 
 def is_split(fold: Fold, nest: Nest) -> bool:
     """Whether iterations of the grid hold only parts of the fold."""
-    return any(a in nest.grid for a in fold.axes)
-
-
-def first_folded(fold: Fold, nest: Nest) -> int:
-    """The place in the order of the outermost loop over a folded axis; past the end if the grid has them all."""
-    loops = [k for k, a in enumerate(nest.order) if a in fold.axes and nest.grid.get(a) != 1]
-    return min(loops, default=len(nest.order))
+    return not fold.empty and any(a in nest.grid for a in fold.axes)
 
 
 def kept_inside(fold: Fold, nest: Nest) -> list[Axis]:
     """Kept axes whose loops lie inside a loop over a folded axis: the states then live in memory."""
-    first = first_folded(fold, nest)
-    return [a for a in nest.order[first:] if a in fold.kept and nest.grid.get(a) != 1]
+    loops = [a for a in nest.order if nest.grid.get(a) != 1 and a not in nest.whole]
+    first = min((k for k, a in enumerate(loops) if a in fold.axes and not fold.empty), default=len(loops))
+    return [a for a in loops[first:] if a in fold.kept]
 
 
 def allowed(task: Task, nest: Nest) -> bool:
@@ -139,50 +104,119 @@ def allowed(task: Task, nest: Nest) -> bool:
     return not any(a in nest.tiles for a in task.axes)
 
 
-def _emit(plan: Plan, nest: Nest, group: list[Task]) -> None:
+def _emit(plan: Plan, nest: Nest, group: Sequence[Task]) -> None:
+    """One phase for the group; what remains reads what the phase leaves behind."""
+    rest = [t for t in plan.remaining if t not in group]
     splits: dict[str, Split] = {}
     memory: dict[str, Split] = {}
-    rest = [t for t in plan.remaining if t not in group]
+    known: dict[Value, Value] = {}
+    work: list[Task] = []
     for task in group:
+        task = reread(task, known)
         if not isinstance(task, Fold):
+            work.append(task)
             continue
-        kept = [a for a in nest.order if a in task.kept]
-        if is_split(task, nest):
-            chunks = tuple(block_axis(a, nest.grid[a]) for a in nest.grid if a in task.axes)
-            splits[task.name] = plan.states(task, chunks, kept)
-            rest.insert(0, _joined(task, splits[task.name]))
-            if kept_inside(task, nest):
-                memory[task.name] = splits[task.name]
-        elif kept_inside(task, nest):
-            memory[task.name] = plan.states(task, (), kept)
+        chunks = tuple(block_axis(a, nest.grid[a]) for a in nest.grid if a in task.axes and not task.empty)
+        partial = plan.states(task, chunks, nest) if chunks else None
+        if partial is not None:
+            rest.insert(0, _joined(task, partial))
+        form = direct(task, _count(task, nest)) if nest.direct else None
+        for fold in form.folds if form is not None else (task,):
+            work.append(fold)
+            if fold is task and partial is not None:
+                splits[fold.name] = partial
+            if kept_inside(fold, nest):
+                memory[fold.name] = partial if fold is task and partial else plan.states(fold, chunks, nest)
+        if form is not None and partial is not None:
+            work += [Write(b, partial.offset, v) for b, v in zip(partial.buffers, form.state, strict=True)]
+        elif form is not None:
+            known |= {task.result(part): form.results[part] for part, _ in task.parts}
+    rest = [reread(t, known) for t in rest]
+    rest = _spill(plan, work, rest, splits)
+    work = [_streamed(t, plan, nest) for t in stage(work, nest, plan.add_scratch)]
+    plan.remaining = rest
+    while True:
+        sizes = element_bytes([*plan.buffers.values(), *(s.buffer for s in plan.scratch)])
+        try:
+            plan.phases.append(build_phase(work, nest, splits, memory, bytes_moved(work, sizes)))
+            return
+        except OutOfReach as missing:
+            work = _through_scratch(plan, work, missing.args[0])
+
+
+def _through_scratch(plan: Plan, work: Sequence[Task], name: str) -> list[Task]:
+    """Users of a fold's results read them from scratch of the worker, in whatever loop they are."""
+    place = next(k for k, t in enumerate(work) if isinstance(t, Fold) and t.name == name)
+    fold = work[place]
+    assert isinstance(fold, Fold)
+    writes: list[Task] = []
+    known: dict[Value, Value] = {}
+    for part, dtype in fold.parts:
+        buffer = plan.add_scratch(f"{name}_{part}", dtype, [a.size for a in fold.kept], True)
+        writes.append(Write(buffer, flat_offset(fold.kept), fold.result(part)))
+        known[fold.result(part)] = load(buffer, (flat_offset(fold.kept),), dtype)
+    return [*work[: place + 1], *writes, *(reread(t, known) for t in work[place + 1 :])]
+
+
+def _count(fold: Fold, nest: Nest) -> Index | None:
+    """How many elements one iteration of the grid folds; None where the last block is shorter."""
+    count = as_index(1)
+    for axis in fold.axes:
+        block = nest.grid.get(axis)
+        if block is None:
+            count = count * axis.size
+        elif axis.size.const is not None and axis.size.const % block == 0:
+            count = count * block
+        else:
+            return None
+    return count
+
+
+def _spill(plan: Plan, work: list[Task], rest: Sequence[Task], splits: Mapping[str, Split]) -> list[Task]:
+    """Results of this phase that the rest needs go to scratch; gives the rest, reading them there."""
     needed = {v for t in rest for v in fold_results(t.roots)}
-    spilled: dict[Value, Value] = {}
-    for task in list(group):
-        if isinstance(task, Fold) and task.name not in splits:
-            for part, dtype in task.parts:
-                value = task.result(part)
-                if value in needed:
-                    name = plan.add_scratch(f"{task.name}_{part}", dtype, task.kept)
-                    offset = flat_offset(task.kept)
-                    group.append(Write(name, offset, value))
-                    spilled[value] = load(name, (offset,), dtype)
-    sizes = {b.name: b.dtype.bytes for b in (*plan.buffers.values(), *(s.buffer for s in plan.scratch))}
-    plan.phases.append(build_phase(group, nest, splits, memory, bytes_moved(group, sizes)))
-    plan.remaining = [_reread(t, spilled) for t in rest] if spilled else rest
+    known: dict[Value, Value] = {}
+    for task in list(work):
+        if not isinstance(task, Fold) or task.name in splits:
+            continue
+        for part, dtype in task.parts:
+            value = task.result(part)
+            if value in needed:
+                name = plan.add_scratch(f"{task.name}_{part}", dtype, [a.size for a in task.kept])
+                offset = flat_offset(task.kept)
+                work.append(Write(name, offset, value))
+                known[value] = load(name, (offset,), dtype)
+    return [reread(t, known) for t in rest]
 
 
 def _joined(fold: Fold, split: Split) -> Fold:
     """The fold over partial states that remains."""
-    return replace(fold, axes=split.chunks, partial=split.buffers, offset=split.offset)
+    states = tuple(load(b, (split.offset,), t) for b, t in zip(split.buffers, fold.states, strict=True))
+    return replace(fold, axes=split.chunks, elements=states, joins=True)
 
 
-def _reread(task: Task, spilled: Mapping[Value, Value]) -> Task:
-    """The task with results of earlier phases read from scratch."""
-    rewriter = Rewriter(spilled.get, lambda v: v)
+def reread(task: Task, known: Mapping[Value, Value]) -> Task:
+    """The task with some values replaced by others."""
+    if not known:
+        return task
+    rewriter = Rewriter(known.get, lambda v: v)
     if isinstance(task, Fold):
         return replace(task, elements=tuple(rewriter.value(e) for e in task.elements))
     return replace(task, offset=rewriter.index(task.offset), value=rewriter.value(task.value))
 
 
-def dtypes_of(values: Iterable[Value]) -> tuple[DType, ...]:
-    return tuple(v.dtype for v in values)
+def _streamed(task: Task, plan: Plan, nest: Nest) -> Task:
+    """Stores past the caches where the buffer outgrows them and every tile is whole lines."""
+    if not isinstance(task, Write) or task.mode is not Mode.PLAIN or task.buffer not in plan.buffers:
+        return task
+    buffer = plan.buffers[task.buffer]
+    size = buffer.numel.const
+    if size is None or size * buffer.dtype.bytes <= nest.stream_bytes or len(nest.tiles) != 1:
+        return task
+    ((lane, width),) = nest.tiles.items()
+    whole = stride(task.offset, lane) == 1 and (task.offset - lane) % width is ZERO
+    return replace(task, streaming=True) if whole else task
+
+
+def element_bytes(buffers: Iterable[Buffer]) -> dict[str, int]:
+    return {b.name: b.dtype.bytes for b in buffers}

@@ -1,152 +1,21 @@
 """A kernel as loops see it: flat offsets, one set of axes, folds as named tasks.
 
 `space(kernel)` takes a kernel and gives its Space: every load and store by flat offset; every fold aligned, that is,
-its bound axes run along axes of the space where the size allows, so that what two passes load is one value; and
-every use of a fold replaced by its result, the load of a pseudo-buffer (`%f0[i]`, see ir/program.py). Decides no
-loops.
+its bound axes run along axes of the space where the size allows, so that what two passes load is one value; short
+folds along no axis of the space spelled out; and every use of a fold replaced by its result. Decides no loops.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from itertools import product
 
-from ridgeline.ir.index import Axis, Div, Index, Mod, Read, as_index
-from ridgeline.ir.kernel import Buffer, Kernel, Mode
-from ridgeline.ir.program import RESULT
+from ridgeline.ir.index import Axis, Index, as_index
+from ridgeline.ir.kernel import Kernel
 from ridgeline.ir.types import DType
-from ridgeline.ir.value import Value, cast, fold, iota, load, loads, substitute, word
+from ridgeline.ir.value import Value, load, loads, substitute
+from ridgeline.schedule.rewrite import EXPAND, elements_count, expanded
+from ridgeline.schedule.tasks import Fold, Rewriter, Space, Task, Write, fold_name, fold_results, result, state_types
 
 MAX_ALIGNMENTS = 64  # ways to lay the axes of one fold that are tried
-
-
-@dataclass(frozen=True, slots=True)
-class Fold:
-    """A fold over loop axes. `parts` are the components that somebody uses, with their types.
-
-    `partial` names scratch that holds unfinished states, one set per point of `axes` and `kept`: the fold then joins
-    those instead of elements (and `elements` only tells the types).
-    """
-
-    name: str
-    combiner: str
-    axes: tuple[Axis, ...]
-    kept: tuple[Axis, ...]
-    elements: tuple[Value, ...]
-    parts: tuple[tuple[int, DType], ...]
-    partial: tuple[str, ...] = ()
-    offset: Index | None = None
-
-    @property
-    def empty(self) -> bool:
-        """Whether there is nothing to fold: the result is what the combiner makes of its identity."""
-        return any(a.size.const == 0 for a in self.axes)
-
-    @property
-    def domain(self) -> frozenset[Axis]:
-        return frozenset(self.kept if self.empty else (*self.axes, *self.kept))
-
-    @property
-    def roots(self) -> tuple[Value, ...]:
-        return () if self.partial or self.empty else self.elements
-
-    def result(self, part: int) -> Value:
-        """The value that stands for a component."""
-        return result(self.name, part, self.kept, dict(self.parts)[part])
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """A store by flat offset."""
-
-    buffer: str
-    offset: Index
-    value: Value
-    mode: Mode = Mode.PLAIN
-    streaming: bool = False
-
-    @property
-    def domain(self) -> frozenset[Axis]:
-        return self.value.axes | self.offset.axes
-
-    @property
-    def roots(self) -> tuple[Value, ...]:
-        return (*self.offset.reads, self.value)
-
-
-Task = Fold | Write
-
-
-@dataclass(frozen=True, slots=True)
-class Space:
-    """Axes in the kernel's order, and what to do over them; folds before what uses them."""
-
-    axes: tuple[Axis, ...]
-    tasks: tuple[Task, ...]
-    buffers: Mapping[str, Buffer]
-
-
-def result(name: str, part: int, kept: Iterable[Axis], dtype: DType) -> Value:
-    """The pseudo-load that names a component of a fold."""
-    return load(f"{RESULT}{name}" + (f".{part}" if part else ""), kept, dtype)
-
-
-def fold_name(value: Value) -> str | None:
-    """The fold whose result a value is, if it is one."""
-    if value.op != "load" or not value.attr.buffer.startswith(RESULT):
-        return None
-    name: str = value.attr.buffer[1:].partition(".")[0]
-    return name
-
-
-def fold_results(roots: Iterable[Value]) -> list[Value]:
-    """The results of folds reachable from the roots."""
-    return [v for v in loads(roots) if v.attr.buffer.startswith(RESULT)]
-
-
-class Rewriter:
-    """Rebuilds values bottom-up, each once. `before` may replace a value whole, `after` a rebuilt load."""
-
-    def __init__(self, before: Callable[[Value], Value | None], after: Callable[[Value], Value]) -> None:
-        self.before, self.after = before, after
-        self.done: dict[Value, Value] = {}
-
-    def value(self, v: Value) -> Value:
-        out = self.done.get(v)
-        if out is None:
-            out = self.before(v)
-            out = self.done[v] = self._rebuild(v) if out is None else out
-        return out
-
-    def _rebuild(self, v: Value) -> Value:
-        args = tuple(self.value(a) for a in v.args)
-        if v.op == "load":
-            return self.after(load(v.attr.buffer, [self.index(i) for i in v.attr.index], v.attr.stored, *args))
-        if v.op == "iota":
-            return iota(self.index(v.attr))
-        if v.op == "cast":
-            return cast(args[0], v.dtype)
-        if v.op == "fold":
-            return fold(v.attr.combiner, v.attr.axes, *args, part=v.attr.part)
-        return v if args == v.args else word(v.op, *args)
-
-    def index(self, index: Index) -> Index:
-        if not any(True for _ in index.reads):
-            return index
-        out = as_index(0)
-        for coefficient, factors in index.terms:
-            term = as_index(coefficient)
-            for atom in factors:
-                match atom:
-                    case Read():
-                        term = term * Read(self.value(atom.value), self.index(atom.size))
-                    case Div():
-                        term = term * (self.index(atom.num) // self.index(atom.den))
-                    case Mod():
-                        term = term * (self.index(atom.num) % self.index(atom.den))
-                    case _:
-                        term = term * atom
-            out = out + term
-        return out
 
 
 class _Aligner:
@@ -168,6 +37,8 @@ class _Aligner:
     def _before(self, v: Value) -> Value | None:
         if v.op != "fold":
             return v if v.op == "const" else None
+        if self._short(v):
+            return self.rewriter.value(expanded(v, state_types(v)))
         key = (v.attr.combiner, v.attr.axes, v.args)
         if key not in self.names:
             self.names[key] = f"f{len(self.names)}"
@@ -175,6 +46,12 @@ class _Aligner:
         name = self.names[key]
         self.parts.setdefault(name, {})[v.attr.part] = v.dtype
         return result(name, v.attr.part, self._kept(v), v.dtype)
+
+    def _short(self, v: Value) -> bool:
+        """Whether a fold is over few elements, and along no axis of the space: a window."""
+        total = elements_count(v)
+        sizes = {a.size for a in self.axes if a not in v.axes}
+        return total is not None and 0 < total <= EXPAND and not any(a.size in sizes for a in v.attr.axes)
 
     def _kept(self, v: Value) -> tuple[Axis, ...]:
         return tuple(a for a in self.axes if a in v.axes)
@@ -217,6 +94,9 @@ class _Aligner:
         assert best is not None
         return best[1:]
 
+    def _parts(self, name: str) -> tuple[tuple[int, DType], ...]:
+        return tuple(sorted(self.parts[name].items(), key=lambda p: p[0]))
+
     def folds(self) -> list[Fold]:
         """All folds that the values seen so far use, inner ones first."""
         out: list[tuple[str, Value, tuple[Axis, ...], tuple[Axis, ...], tuple[Value, ...]]] = []
@@ -227,7 +107,7 @@ class _Aligner:
             self.axes += [a for a in axes if a not in self.axes]
             out.append((name, v, axes, kept, tuple(self.see(e) for e in elements)))
         return [
-            Fold(name, v.attr.combiner, axes, kept, elements, tuple(sorted(self.parts[name].items())))
+            Fold(name, v.attr.combiner, axes, kept, elements, self._parts(name), state_types(v))
             for name, v, axes, kept, elements in out
         ]
 
