@@ -7,7 +7,7 @@ cannot take, or an option that does not exist, is an error naming what can.
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, get_args
 
 from ridgeline.base.errors import BadOption, UnknownOption
 
@@ -37,10 +37,10 @@ class Knobs:
 CHOICES: Mapping[str, tuple[str, ...]] = {"target": ("c", "triton"), "rng": ("fast", "eager")}
 
 
-def _parse(name: str, kind: str, value: Any) -> Any:
-    if value is None and "None" in kind:
+def _parse(name: str, kinds: tuple[type, ...], value: Any) -> Any:
+    if value is None and type(None) in kinds:
         return None
-    if kind.startswith("bool"):
+    if bool in kinds:
         if isinstance(value, bool):
             return value
         if str(value).lower() in ("1", "true", "yes", "on"):
@@ -48,7 +48,7 @@ def _parse(name: str, kind: str, value: Any) -> Any:
         if str(value).lower() in ("0", "false", "no", "off", ""):
             return False
         raise BadOption(name, value, "a yes or no")
-    if kind.startswith("int"):
+    if int in kinds:
         if isinstance(value, bool) or not str(value).lstrip("-").isdigit() or int(value) < 0:
             raise BadOption(name, value, "a whole number from 0")
         return int(value)
@@ -61,7 +61,7 @@ def _parse(name: str, kind: str, value: Any) -> Any:
 
 def knobs_from(options: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Knobs:
     """Knobs from the environment, then from options by name."""
-    known = {f.name: str(f.type) for f in fields(Knobs)}
+    known = {f.name: get_args(f.type) or (f.type,) for f in fields(Knobs)}
     given = {n: environment[PREFIX + n.upper()] for n in known if PREFIX + n.upper() in environment}
     for name, value in options.items():
         if name not in known:
