@@ -105,6 +105,14 @@ class CannotConvert(RidgelineError):
     """An operator whose row does not cover these arguments; the engine runs it by torch and shows the reason."""
 
 
+class LeftToTorch(RidgelineError):
+    """An optimizer step, or a clipping of gradients, that torch runs itself. `lasting`: asking again changes nothing."""
+
+    def __init__(self, why: str, lasting: bool = True) -> None:
+        super().__init__(why)
+        self.lasting = lasting
+
+
 class BuildFailed(RidgelineError):
     """The target's compiler refused generated source, or there is no compiler."""
 

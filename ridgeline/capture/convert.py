@@ -22,6 +22,7 @@ from ridgeline.ir.graph import Definition, Graph, Node, NodeKind
 from ridgeline.ir.index import Index, Sym, as_index
 from ridgeline.ir.kernel import Buffer, Mode
 from ridgeline.ir.types import BOOL, DTYPES, DType
+from ridgeline.ir.value import Value, cast
 from ridgeline.ops import families
 from ridgeline.ops.array import Array, loaded
 from ridgeline.ops.table import Context, Kind, Row, Scatter, find
@@ -277,11 +278,19 @@ class _Converter:
             value = self.argument(given.get(a.name, a.default_value))
             if a.name in PLACEMENT:
                 continue
+            if isinstance(value, Array) and _takes_number(a.type):
+                value = self.number(fx, value)
             if a.kwarg_only:
                 kwargs[a.name] = value
             else:
                 args.append(value)
         return args, kwargs
+
+    def number(self, fx: FxNode, array: Array) -> Value:
+        """A number known only at run time: the element of a tensor of no dimensions, in the type of the result."""
+        if array.ndim or fx.name not in self.buffers:
+            raise CannotConvert("an argument that must be a number is a tensor")
+        return cast(array.value, self.buffers[fx.name].dtype)
 
     def argument(self, value: Any) -> Any:
         if isinstance(value, FxNode):
@@ -331,6 +340,12 @@ def _promote(tensors: Sequence[torch.Tensor], numbers: Sequence[Any]) -> torch.d
         result = torch.empty([1] * dim, dtype=dtype, device="meta")
     out: torch.dtype = result.dtype
     return out
+
+
+def _takes_number(kind: Any) -> bool:
+    """Whether a schema asks for a number: Scalar or float, or an optional one."""
+    inner = kind.getElementType() if kind.kind() == "OptionalType" else kind
+    return inner.kind() in ("NumberType", "FloatType")
 
 
 def _writes_first(fx: FxNode) -> bool:

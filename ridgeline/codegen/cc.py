@@ -20,7 +20,7 @@ FLAGS = (
     *("-Wno-unknown-pragmas",),
 )
 HERE = Path(__file__).parent
-PRELUDE = HERE / "prelude.h"
+PRELUDE, SWEEP = HERE / "prelude.h", HERE / "sweep.h"
 SOURCE, OBJECT, LIBRARY = "module.c", "module.o", "module.so"
 
 
@@ -57,7 +57,8 @@ def flags() -> tuple[str, ...]:
 def version(compiler: str) -> str:
     """All that a shared object depends on beside its source."""
     first = _run([compiler, "--version"]).splitlines()[:1]
-    return "\n".join((*first, *flags(), platform.machine(), " ".join(sorted(cpu_flags())), PRELUDE.read_text()))
+    headers = (PRELUDE.read_text(), SWEEP.read_text())
+    return "\n".join((*first, *flags(), platform.machine(), " ".join(sorted(cpu_flags())), *headers))
 
 
 def _run(command: list[str]) -> str:
@@ -74,11 +75,14 @@ def compile_source(compiler: str, source: str, folder: Path) -> Path:
     """The shared object of a source, in `folder`. Linked without OpenMP, so that no second library of it comes in."""
     built = folder / LIBRARY
     if not built.exists():
-        (folder / SOURCE).write_text(source)
+        (folder / SOURCE).write_text(f'{source}\n#include "{SWEEP.name}"\n')
         _run([compiler, *flags(), f"-I{HERE}", "-c", str(folder / SOURCE), "-o", str(folder / OBJECT)])
         _run([compiler, "-shared", str(folder / OBJECT), "-o", str(built), "-lm"])
         (folder / OBJECT).unlink()
     return built
+
+
+Piece = tuple[int, int, int]  # (tensor, first element, how many)
 
 
 class Function:
@@ -97,6 +101,9 @@ class Function:
 
     def bind(self, pointers: Sequence[int], sizes: Sequence[int] = ()) -> "Bound":
         return Bound(self, pointers, sizes)
+
+    def sweep(self, strides: Sequence[int], rows: int, pieces: Sequence[Piece], parallel: bool) -> "Sweep":
+        return Sweep(self, strides, rows, pieces, parallel)
 
 
 class Bound:
@@ -131,6 +138,37 @@ class Chain:
     def __call__(self) -> None:
         if self.raw is not None and self.raw(*self.arrays):
             raise MemoryError(self.calls[0].function.name)
+
+
+class Sweep:
+    """A function of one size run over pieces of many tensors by one call into C, spread over the threads.
+
+    `strides` are bytes an element of each buffer, as sweep.h reads them. `pointers[row * width + k]` is where buffer k
+    of a tensor begins, and may be written to between calls.
+    """
+
+    __slots__ = ("arguments", "function", "pointers", "raw", "width")
+
+    def __init__(
+        self, function: Function, strides: Sequence[int], rows: int, pieces: Sequence[Piece], parallel: bool
+    ) -> None:
+        self.function, self.width = function, len(strides)
+        self.pointers = (ctypes.c_void_p * (rows * self.width))()
+        flat = [number for piece in pieces for number in piece]
+        self.arguments = (
+            ctypes.c_void_p(function.address),
+            ctypes.c_int64(self.width),
+            (ctypes.c_int64 * self.width)(*strides),
+            self.pointers,
+            ctypes.c_int64(len(pieces)),
+            (ctypes.c_int64 * len(flat))(*flat),
+            ctypes.c_int64(parallel),
+        )
+        self.raw = function.library["ridgeline_sweep"]
+
+    def __call__(self) -> None:
+        if self.raw(*self.arguments):
+            raise MemoryError(self.function.name)
 
 
 class Functions(Mapping[str, Function]):
