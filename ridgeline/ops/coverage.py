@@ -1,9 +1,9 @@
 """Coverage: how each operator overload is run. Takes names ("aten.add.Tensor"), knows nothing of torch.
 
-    native   a row with a body: Ridgeline compiles it
-    view     a row that PyTorch carries out without moving a byte
-    library  ATen runs it, and its work is known or known to be unknown
-    none     no row: ATen runs it and the report says so
+native   a row with a body: Ridgeline compiles it
+view     a row that PyTorch carries out without moving a byte
+library  ATen runs it, and its work is known or known to be unknown
+none     no row: ATen runs it and the report says so
 """
 
 from collections import Counter

@@ -15,6 +15,7 @@ from ridgeline.ops import (
     resample,
     scalar,
     scatter,
+    special,
     views,
 )
 
@@ -33,5 +34,6 @@ LOADED = (
     resample,
     scalar,
     scatter,
+    special,
     views,
 )
