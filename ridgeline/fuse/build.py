@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from ridgeline.base.errors import CheckFailed
 from ridgeline.fuse.group import Group
+from ridgeline.fuse.repeat import Form, Forms, group_form
 from ridgeline.fuse.space import plain, radix
 from ridgeline.fuse.unit import Unit, guarded, plain_index
 from ridgeline.fuse.walk import Plan
@@ -60,7 +61,29 @@ class _Builder:
         return Store(unit.name, index, self.value(unit), unit.definition.mode)
 
 
-def build_kernel(group: Group, plan: Plan) -> KernelStep:
+class Build:
+    """Kernels of a plan's groups; groups of one form are built once."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.forms = Forms(plan.units.buffers)
+        self.known: dict[Form, tuple[Kernel, tuple[int, ...]]] = {}
+
+    def kernel(self, group: Group) -> KernelStep:
+        """The kernel of a group, canonical, and what its buffers are called in the graph."""
+        form, names = group_form(self.forms, group, self.plan.stored)
+        if form in self.known:
+            kernel, places = self.known[form]
+            arguments = tuple(names[k] for k in places)
+        else:
+            kernel, arguments = build_kernel(group, self.plan)
+            self.known[form] = kernel, tuple(names.index(n) for n in arguments)
+        nodes = tuple(dict.fromkeys(u.node for u in group.units))
+        storage = {u.name: u.storage for u in group.units if u.storage is not None and u.name in self.plan.stored}
+        return KernelStep(kernel, arguments, nodes, storage)
+
+
+def build_kernel(group: Group, plan: Plan) -> tuple[Kernel, tuple[str, ...]]:
     """The kernel of a group, canonical, and what its buffers are called in the graph."""
     builder = _Builder(group, plan)
     stores = [builder.store(u) for u in group.units if u.name in plan.stored]
@@ -68,9 +91,7 @@ def build_kernel(group: Group, plan: Plan) -> KernelStep:
     names = dict.fromkeys(v.attr.buffer for s in stores for v in Kernel("", axes, (s,), ()).values if v.op == "load")
     arguments = (*names, *(s.buffer for s in stores if s.buffer not in names))
     kernel = _canonical(axes, stores, [plan.units.buffers[n] for n in arguments])
-    nodes = tuple(dict.fromkeys(u.node for u in group.units))
-    storage = {u.name: u.storage for u in group.units if u.storage is not None and u.name in plan.stored}
-    return KernelStep(kernel, arguments, nodes, storage)
+    return kernel, arguments
 
 
 def _ordered_axes(stores: Sequence[Store], buffers: Mapping[str, Buffer]) -> tuple[Axis, ...]:
@@ -130,10 +151,11 @@ class _Entry:
 def steps(plan: Plan) -> Steps:
     """Everything the plan runs, each after what it needs, otherwise in program order."""
     entries: list[_Entry] = []
+    build = Build(plan)
     for group in plan.groups:
         if not any(u.name in plan.stored for u in group.units):
             continue
-        step = build_kernel(group, plan)
+        step = build.kernel(group)
         # A group runs when its last unit would have, so that what it needs is there.
         position = max(u.position for u in group.units)
         reads = frozenset((*step.read, *step.storage.values())) - group.names

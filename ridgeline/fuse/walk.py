@@ -15,6 +15,7 @@ from ridgeline.fuse.group import MOST_BUFFERS, Group, join, rows_of, single
 from ridgeline.fuse.inline import inline_cheap
 from ridgeline.fuse.price import Price, price_of
 from ridgeline.fuse.regions import depths, needed_outside, regions
+from ridgeline.fuse.repeat import Form, Forms, Result, keep, recall
 from ridgeline.fuse.space import access, mapped
 from ridgeline.fuse.unit import Unit, Units, alive, make_units, unit_arithmetic, unit_reads, unit_write
 from ridgeline.hw.device import Device
@@ -62,6 +63,10 @@ class _Walk:
     fuel: int | None
     moves: list[MoveAccount] = field(default_factory=list)
     costs: WeakKeyDictionary[Group, _Cost] = field(default_factory=WeakKeyDictionary)
+    known: dict[Form, Result] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.forms = Forms(self.buffers)
 
     def stored(self, group: Group, unit: Unit) -> bool:
         """Whether a unit's tensor must be in memory with this group as its kernel."""
@@ -128,7 +133,24 @@ class _Walk:
     # One region.
 
     def region(self, units: list[Unit]) -> list[Group]:
-        """Merges groups of a region, the pair that saves most first, until nothing pays."""
+        """The groups of a region; one of a form met before is not walked again."""
+        if len(units) == 1 or self.fuel is not None:
+            return self.merge(units)
+        names = {u.name for u in units}
+        outside = [u.name in self.need or not self.readers.get(u.name, frozenset()) <= names for u in units]
+        form, _ = self.forms.of(units, outside)
+        known = self.known.get(form)
+        if known is None:
+            before = len(self.moves)
+            groups = self.merge(units)
+            self.known[form] = keep(units, groups, self.moves[before:])
+            return groups
+        groups, moves = recall(known, units)
+        self.moves += moves
+        return groups
+
+    def merge(self, units: list[Unit]) -> list[Group]:
+        """Merges groups, the pair that saves most first, until nothing pays."""
         state = _Region(self, units)
         while state.heap and self.fuel != 0:
             _, _, a, b = heapq.heappop(state.heap)
