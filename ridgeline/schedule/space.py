@@ -135,7 +135,7 @@ def space(kernel: Kernel) -> Space:
     writes: list[Task] = []
     for store in kernel.stores:
         index = [aligner.rewriter.index(i) for i in store.index]
-        for i in index:
+        for i in store.index:
             for read in i.reads:
                 aligner.see(read)
         offset = aligner.buffers[store.buffer].offset(index)
