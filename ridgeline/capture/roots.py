@@ -6,6 +6,8 @@ a user's object. Decides nothing: `steps.py` says how a call runs.
 """
 
 import functools
+import sys
+from dataclasses import replace
 from types import FunctionType, TracebackType
 from typing import Any
 from weakref import WeakSet
@@ -15,15 +17,18 @@ import torch._dynamo
 import torch.nn.functional as F
 from torch import nn
 from torch._dynamo.eval_frame import OptimizedModule, skip_code
+from torch.nn.parameter import is_lazy
 from torch.nn.utils import clip_grad
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves
 
 from ridgeline.capture.compiling import Compiling
+from ridgeline.capture.deferred import Deferred, Joiner
+from ridgeline.capture.replay import Replay
 from ridgeline.capture.root import Root, current_root, user_line
 from ridgeline.capture.runner import Call, Engine, Runner
 from ridgeline.capture.schedule import Signature
-from ridgeline.capture.steps import RootCalls, Steps
+from ridgeline.capture.steps import RootCalls, RootTime, Steps
 
 LOSSES = tuple(
     name
@@ -39,9 +44,12 @@ __all__ = ["LOSSES", "Engine", "Root", "Roots", "current_root"]
 class Roots:
     """Context manager that patches the table of roots for one run of a program."""
 
-    def __init__(self, steps: Steps, engine: Engine) -> None:
+    def __init__(self, steps: Steps, engine: Engine, replay: bool = True) -> None:
         self._compiling = Compiling(self._compile_begins, self._compile_ends)
         self._runner = Runner(steps, engine, self._compiling)
+        self._replay = Replay(self._runner)
+        if replay:
+            self._runner.on_eager = self._replay.remember
         self._settings = torch._dynamo.config.patch(suppress_errors=True)
         self._notes: dict[str, None] = {}
         self._patches: list[tuple[Any, str, Any, Any]] = []
@@ -54,10 +62,13 @@ class Roots:
         self._settings.__enter__()
         self._compiling.__enter__()
         compiled_by_script: WeakSet[nn.Module] = WeakSet()
-        self._patched_module_call = _module_call(runner, self._module_call, compiled_by_script)
+        losses: set[int] = set()
+        joiner = Joiner(runner, losses)
+        self._patched_module_call = _module_call(runner, joiner, self._module_call, compiled_by_script)
         self._patch(nn.Module, "__call__", self._patched_module_call)
         for name in LOSSES:
-            self._patch(F, name, _loss(runner, getattr(F, name)))
+            self._patch(F, name, _loss(runner, joiner, getattr(F, name)))
+            losses.add(id(getattr(F, name)))
         for name in ("clip_grad_norm_", "clip_grad_value_"):
             patched = _clip(runner, getattr(clip_grad, name))
             self._patch(clip_grad, name, patched)
@@ -112,6 +123,15 @@ class Roots:
             setattr(nn.Module, "__call__", self._patched_module_call)  # noqa: B010
         self._runner.steps.compiled(seconds)
 
+    def replay(self) -> tuple[RootTime, ...]:
+        """The program has ended: run its roots on copies if none of them was ever compiled."""
+        if self._runner.on_eager is None:
+            return ()
+        times, why_not = self._replay.run()
+        if why_not is not None:
+            self._notes.setdefault(why_not)
+        return times
+
     @property
     def calls(self) -> tuple[RootCalls, ...]:
         """Every root that was called, in the order of their first calls."""
@@ -133,17 +153,23 @@ def _invisible(replacement: Any, original: Any) -> Any:
 # Modules.
 
 
-def _module_call(runner: Runner, original: Any, compiled_by_script: WeakSet[nn.Module]) -> Any:
+def _module_call(runner: Runner, joiner: Joiner, original: Any, compiled_by_script: WeakSet[nn.Module]) -> Any:
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if runner.inside or runner.inert:
             return original(self, *args, **kwargs)
         if isinstance(self, torch.fx.GraphModule | torch.jit.ScriptModule):
             return runner.hidden(original, self, *args, **kwargs)
+        if args and isinstance(args[0], Deferred):
+            again = functools.partial(type(self).__call__, self)
+            return joiner.call_loss(self, again, type(self).__name__, args, kwargs)
         compiled: Any = None
         if self in compiled_by_script:
             compiled = functools.partial(original, self, *args, **kwargs)
         plain: Any = self._orig_mod if isinstance(self, OptimizedModule) else self
-        return runner.run(_make_module_call(runner, plain, original, compiled, args, kwargs))
+        call = _make_module_call(runner, plain, original, compiled, args, kwargs)
+        if not runner.has_run(call.key) and any(map(is_lazy, plain.parameters())):
+            return runner.run(replace(call, compiled=call.eager))  # draws its weights' first values
+        return runner.run(call) if compiled else joiner.call_module(call, sys._getframe(1))
 
     return _invisible(__call__, original)
 
@@ -160,20 +186,24 @@ def _make_module_call(
     return Call(
         root,
         key,
-        functools.partial(eager, module, *args, **kwargs),
-        compiled or functools.partial(runner.call_compiled, module, *args, **kwargs),
-        functools.partial(_sign, root.name, (args, kwargs), state),
+        module,
+        args,
+        kwargs,
+        eager=functools.partial(eager, module, *args, **kwargs),
+        sign=functools.partial(_sign, root.name, (args, kwargs), state),
         waits_for_optimizer=training,
+        compiled=compiled,
     )
 
 
 # Loss functions, and functions that the script compiles itself.
 
 
-def _loss(runner: Runner, original: Any) -> Any:
+def _loss(runner: Runner, joiner: Joiner, original: Any) -> Any:
     def run(args: tuple, kwargs: dict[str, Any]) -> Any:
-        compiled = functools.partial(runner.call_compiled, original, *args, **kwargs)
-        return runner.run(_make_function_call(runner, "loss", original, compiled, args, kwargs))
+        if args and isinstance(args[0], Deferred):
+            return joiner.call_loss(original, loss, original.__name__, args, kwargs)
+        return runner.run(_make_function_call(runner, "loss", original, None, args, kwargs))
 
     def loss(*args: Any, **kwargs: Any) -> Any:
         if runner.inside or runner.inert:
@@ -193,10 +223,13 @@ def _make_function_call(
     return Call(
         Root(name, kind, user_line()),
         id(function),
-        functools.partial(function, *args, **kwargs),
-        compiled,
-        functools.partial(_sign, name, (args, kwargs), "" if training else "no_grad"),
+        function,
+        args,
+        kwargs,
+        eager=functools.partial(function, *args, **kwargs),
+        sign=functools.partial(_sign, name, (args, kwargs), "" if training else "no_grad"),
         waits_for_optimizer=training,
+        compiled=compiled,
     )
 
 
@@ -252,12 +285,19 @@ def _make_clip_call(runner: Runner, original: Any, parameters: Any, args: tuple,
     root = Root(original.__name__, "clip", user_line())
     # An empty generator gets a warning from PyTorch, an empty list none.
     eager: Any = functools.partial(original, listed or (p for p in listed), *args, **kwargs)
-    compiled = functools.partial(runner.call_compiled, _clip_gradients, original, gradients, args, kwargs)
     # With error_if_nonfinite the graph would have to look at its own values.
-    if not gradients or kwargs.get("error_if_nonfinite") or len(args) > 2:
-        compiled = eager
-    sign = functools.partial(Signature, root.name, ())
-    return Call(root, id(original), eager, compiled, sign, waits_for_optimizer=True)
+    looks = not gradients or kwargs.get("error_if_nonfinite") or len(args) > 2
+    return Call(
+        root,
+        id(original),
+        _clip_gradients,
+        (original, gradients, args, kwargs),
+        {},
+        eager=eager,
+        sign=functools.partial(Signature, root.name, ()),
+        waits_for_optimizer=True,
+        compiled=eager if looks else None,
+    )
 
 
 class _WithGradient:
@@ -315,10 +355,13 @@ def _run_optimizer(runner: Runner, step: Any, optimizer: Optimizer, args: tuple,
         Call(
             root,
             key,
-            eager,
-            functools.partial(runner.update, optimizer, eager) if plain else eager,
-            functools.partial(Signature, root.name, ()),
+            optimizer,
+            (),
+            {},
+            eager=eager,
+            sign=functools.partial(Signature, root.name, ()),
             waits_for_optimizer=True,
+            compiled=functools.partial(runner.update, optimizer, eager) if plain else eager,
         )
     )
     runner.steps.optimizer_stepped(key)

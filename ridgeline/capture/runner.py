@@ -8,7 +8,7 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from types import FunctionType
 from typing import Any, Protocol
@@ -44,10 +44,15 @@ class Call:
 
     root: Root
     key: int  # which object is called
+    target: Any  # the module, function or optimizer
+    args: tuple
+    kwargs: dict[str, Any]
     eager: Callable[[], Any]
-    compiled: Callable[[], Any]
     sign: Callable[[], Signature]
     waits_for_optimizer: bool  # part of a training step, which an optimizer will close
+    compiled: Callable[[], Any] | None = None  # when it is not the target (or template) through `call_compiled`
+    template: Any = None  # a function of the target and the arguments that is compiled instead of the plain call
+    joined: str | None = None  # the loss that runs in the same graph
 
 
 class _Tally:
@@ -74,8 +79,9 @@ class Runner:
         self._mode = Mode.EAGER
         self._tallies: dict[int, _Tally] = {}
         self._names: dict[str, dict[int, str]] = {}
-        self._compiled: dict[int, tuple[Any, Callable[..., Any]]] = {}
+        self._compiled: dict[tuple[int, int], tuple[Any, Callable[..., Any]]] = {}
         self._updates: dict[int, Callable[[], None] | None] = {}
+        self.on_eager: Callable[[Call], None] | None = None  # told of eager calls until one is compiled
 
     @property
     def inert(self) -> bool:
@@ -100,11 +106,22 @@ class Runner:
         names = self._names.setdefault(base, {})
         return names.setdefault(key, base if not names else f"{base} #{len(names) + 1}")
 
+    def mode(self, call: Call) -> Mode:
+        """How a call that is next must run. Ends the program when its steps are used up."""
+        tally = self._tallies.get(call.key)
+        mode = self.steps.enter(call.root, call.sign)
+        return Mode.EAGER if tally is not None and tally.failed is not None and mode is Mode.COMPILED else mode
+
     def run(self, call: Call) -> Any:
         """Run one outermost root call in the mode of its step."""
-        mode = self.steps.enter(call.root, call.sign)
-        tally = self._tallies.setdefault(call.key, _Tally(call.root))
+        mode = self.mode(call)
+        tally = self._tallies.setdefault(call.key, _Tally(_alone(call)))
         tally.calls += 1
+        tally.joined = call.joined or tally.joined
+        if mode is Mode.COMPILED:
+            self.on_eager = None
+        elif self.on_eager is not None:
+            self.on_eager(call)
         began = self.steps.begin()
         token = enter_root(call.root)
         self.inside, self._mode = True, mode
@@ -124,12 +141,25 @@ class Runner:
         if tally.failed is not None or _foreign_modes():
             return call.eager()
         try:
-            return call.compiled()
+            return call.compiled() if call.compiled else self.call_compiled(call)
         except TorchDynamoException as error:
             tally.failed = _first_line(error)
             if self._compiling.streams is not None:
                 self._compiling.streams.restore()
             return call.eager()
+
+    def run_copy(self, call: Call) -> Any:
+        """Run a call compiled that is no part of the program: on copies, after its end."""
+        token = enter_root(call.root)
+        self.inside, self._mode = True, Mode.COMPILED
+        try:
+            return self._run_compiled(call, self._tallies[call.key])
+        finally:
+            self.inside = False
+            leave_root(token)
+
+    def has_run(self, key: int) -> bool:
+        return key in self._tallies
 
     def hidden(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run something that is no root, nor is anything in it."""
@@ -160,17 +190,18 @@ class Runner:
         """torch.compile by PyTorch itself, with our engine."""
         return self._torch_compile(target, backend=self._engine.backend, **options)
 
-    def call_compiled(self, target: Any, *args: Any, **kwargs: Any) -> Any:
+    def call_compiled(self, call: Call) -> Any:
         """Call a module or function compiled; what was compiled is kept as long as the target lives."""
-        kept = self._compiled.get(id(target))
+        target, template = call.target, call.template or _plain_call
+        key = id(target), id(template)
+        kept = self._compiled.get(key)
         if kept is None or kept[0]() is not target:
             # One code object a target: Dynamo counts recompiles by code object. The target is an argument, so that
             # nothing here keeps it alive.
-            code = _call.__code__.replace(co_name=getattr(target, "__name__", type(target).__name__))
-            compiled = self.compile(FunctionType(code, _call.__globals__))
-            key = id(target)
+            code = template.__code__.replace(co_name=getattr(target, "__name__", type(target).__name__))
+            compiled = self.compile(FunctionType(code, template.__globals__))
             kept = self._compiled[key] = ref(target, lambda _: self._compiled.pop(key, None)), compiled
-        return kept[1](target, *args, **kwargs)
+        return kept[1](target, *call.args, **call.kwargs)
 
     def update(self, optimizer: Optimizer, eager: Callable[[], Any]) -> Any:
         """One optimizer step by the engine's update, by torch when the engine has none."""
@@ -190,13 +221,23 @@ class Runner:
         return tuple(RootCalls(tally.root, tally.calls, tally.failed, tally.joined) for tally in tallies)
 
 
-def _call(target: Any, *args: Any, **kwargs: Any) -> Any:
+def _alone(call: Call) -> Root:
+    """The root of a call without the loss that it is joined with."""
+    return replace(call.root, name=call.root.name.removesuffix(f" + {call.joined}"))
+
+
+def _plain_call(target: Any, *args: Any, **kwargs: Any) -> Any:
     return target(*args, **kwargs)
 
 
 def _foreign_modes() -> bool:
-    """Whether a dispatch mode or functorch transform is on that Dynamo would have to leave."""
-    return torch._C._len_torch_dispatch_stack() > 0 or torch._C._functorch.peek_interpreter_stack() is not None
+    """Whether something of the user's is on that must see every operator: a dispatch mode, a functorch transform, or
+    hooks on saved tensors (checkpointing recomputes them, and must find the same ones)."""
+    return (
+        torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+    )
 
 
 def _first_line(error: BaseException) -> str:

@@ -41,12 +41,13 @@ class Cycle:
 
     One optimizer: every step of it. Two that alternate, or five of one and one of the other: the last of the round.
     A pattern must have been seen twice in a row and hold every key of the recent past before it is believed, only
-    the very first event is believed at once.
+    the very first event is believed at once. A round ends with the event that is rarest in it.
     """
 
     def __init__(self, window: int = 32) -> None:
         self.pattern: tuple[Hashable, ...] | None = None
         self._position = 0
+        self._partial = False  # the round that runs was believed in only after it had begun
         self._window = window
         self._history: deque[Hashable] = deque(maxlen=4096)
 
@@ -57,14 +58,26 @@ class Cycle:
             self.pattern = (key,)
             return Boundary.STEP
         if self.pattern is None:
-            self.pattern = self._repeating()
-            return Boundary.NONE if self.pattern is None else Boundary.RESET
+            return self._believe(self._repeating())
         if self.pattern[self._position] == key:
             self._position = (self._position + 1) % len(self.pattern)
-            return Boundary.STEP if self._position == 0 else Boundary.NONE
+            return self._close() if self._position == 0 else Boundary.NONE
         self.pattern, self._position = None, 0
         self._window = min(2 * self._window, 2048)
         return Boundary.RESET
+
+    def _close(self) -> Boundary:
+        partial, self._partial = self._partial, False
+        return Boundary.RESET if partial else Boundary.STEP
+
+    def _believe(self, found: tuple[Hashable, ...] | None) -> Boundary:
+        if found is None:
+            return Boundary.NONE
+        end = min(range(len(found)), key=lambda place: (found.count(found[place]), -place)) + 1
+        self.pattern = found[end:] + found[:end]
+        self._position = len(found) - end
+        self._partial = self._position != 0
+        return Boundary.NONE if self._partial else Boundary.RESET
 
     def _repeating(self) -> tuple[Hashable, ...] | None:
         """The shortest suffix that stands twice at the end of the history and holds all keys of the window."""

@@ -53,11 +53,12 @@ def run(target: str, arguments: Sequence[str], session: Session) -> Run:
         program = _Body(code, main)
     steps = Steps(session.policy, session.seed, session.pairs, session.steps)
     breaks = Breaks()
-    roots = Roots(steps, session.engine)
+    roots = Roots(steps, session.engine, replay=session.policy is not Policy.RUN)
     with _as_main(main, target, arguments):
         with breaks, roots:
             ending = _run_to_end(program)
             steps.stop()
+            replayed = roots.replay() if ending.is_regular else ()
         exit_code = ending.report()
     return Run(
         target=target,
@@ -70,6 +71,7 @@ def run(target: str, arguments: Sequence[str], session: Session) -> Run:
         operators=steps.operators,
         outside=steps.outside,
         breaks=breaks.found,
+        replayed=replayed,
         compilations=steps.compilations,
         compile_s=steps.compile_s,
         notes=(*roots.notes, *breaks.notes),
@@ -92,6 +94,10 @@ class _Ending:
     """How the program ended: nothing, or what it raised."""
 
     error: BaseException | None
+
+    @property
+    def is_regular(self) -> bool:
+        return self.error is None or isinstance(self.error, SystemExit)
 
     def report(self) -> int:
         """Print what Python would print for this ending; the exit code."""

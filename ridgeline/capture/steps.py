@@ -67,6 +67,7 @@ class Run:
     operators: tuple[Operator, ...]  # the recorded eager step, inside roots
     outside: tuple[Outside, ...]  # the recorded eager step, outside of them
     breaks: tuple[Break, ...]
+    replayed: tuple[RootTime, ...]  # seconds on copies, when the script ended before a step was compiled
     compilations: int
     compile_s: float
     notes: tuple[str, ...]
