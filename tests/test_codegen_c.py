@@ -1,15 +1,19 @@
 """Generated C against the reference interpreter: every pattern, type, layout and ragged size, guards around outputs."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
+from ridgeline.base.records import Machine
 from ridgeline.codegen.c import C
 from ridgeline.ir.kernel import Kernel
+from ridgeline.ir.program import Program
+from ridgeline.ir.show import show
 from ridgeline.ir.types import BF16, F16, F32, F64, I8, I16, I32, I64, U8, DType
 from ridgeline.runtime.build import build
 from ridgeline.runtime.cache import Cache
-from ridgeline.schedule import schedule
+from ridgeline.schedule import candidates, schedule
 from tests import kernels as k
 
 TARGET = C()
@@ -24,15 +28,21 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Cache:
     return Cache(tmp_path_factory.mktemp("cache"))
 
 
-def check(made: Sequence[Kernel], cache: Cache, scale: float = 4.0, high: int = 37) -> None:
+def check(made: Sequence[Kernel], cache: Cache, scale: float = 4.0, high: int = 37, every: bool = False) -> None:
     made = [k.renamed(kernel, f"{kernel.name}_{n}") for n, kernel in enumerate(made)]
-    entries = build([schedule(kernel, MACHINE) for kernel in made], TARGET, cache)
-    for kernel, entry in zip(made, entries, strict=True):
+    tried = [(kernel, program) for kernel in made for program in (candidates if every else best)(kernel, MACHINE)]
+    programs = [replace(program, name=f"{program.name}_{n}") for n, (_, program) in enumerate(tried)]
+    entries = build(programs, TARGET, cache)
+    for (kernel, program), entry in zip(tried, entries, strict=True):
         try:
             k.run_against_reference(kernel, entry, scale=scale, high=high)
         except AssertionError as error:
             shapes = {b.name: b.shape for b in kernel.buffers}
-            raise AssertionError(f"{kernel.name} {shapes}: {error}") from error
+            raise AssertionError(f"{kernel.name} {shapes}: {error}\n{show(program)}") from error
+
+
+def best(kernel: Kernel, machine: Machine) -> list[Program]:
+    return [schedule(kernel, machine)]
 
 
 @pytest.mark.parametrize("name", sorted(k.PATTERNS))
@@ -46,9 +56,10 @@ def test_ragged_sizes(name: str, cache: Cache) -> None:
 
 @pytest.mark.parametrize("name", sorted(k.PATTERNS))
 def test_many_rows(name: str, cache: Cache) -> None:
-    """Enough rows for a parallel grid, split folds and their finishing phase."""
+    """Enough rows for a parallel grid, split folds and their finishing phase; short rows; every candidate."""
     high = 33 if name == "cross_entropy" else 37
-    check([k.PATTERNS[name](n, m) for n, m in ((300, 33), (129, 257), (1500, 40))], cache, scale=20, high=high)
+    shapes = ((300, 33), (129, 257), (1500, 10))
+    check([k.PATTERNS[name](n, m) for n, m in shapes], cache, scale=20, high=min(high, 10), every=True)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=repr)

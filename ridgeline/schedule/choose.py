@@ -84,14 +84,14 @@ class _Chooser:
             order = [lane, *(a for a in order if a is not lane)]
         else:
             order = rows_first(order, tasks, lane)
-        grid = self.grid(order, tasks, lane)
+        grid = self.grid(order, tasks, lane, sum(a.bytes for a in found))
         if lane is not None and not outer:
             self.block(grid, order, tasks, found, lane)
         tiles = {} if lane is None else {lane: self.machine.width}
         caches = self.machine.cache_bytes
         return Nest(tuple(order), grid, tiles, stage_bytes=caches[-2] // 2, stream_bytes=caches[-1])
 
-    def grid(self, order: Sequence[Axis], tasks: Sequence[Task], lane: Axis | None) -> dict[Axis, int]:
+    def grid(self, order: Sequence[Axis], tasks: Sequence[Task], lane: Axis | None, moved: int) -> dict[Axis, int]:
         """Parallel axes, outermost first, until there is work for every worker."""
         folds = [t for t in tasks if isinstance(t, Fold)]
         folded = {a for t in folds for a in t.axes}
@@ -100,7 +100,7 @@ class _Chooser:
         grid: dict[Axis, int] = {}
         count = 1
         for axis in order:
-            if count >= 2 * self.machine.workers or total * 4 < 2 * self.machine.grain_bytes:
+            if count >= 2 * self.machine.workers or moved < 2 * self.machine.grain_bytes:
                 break
             if axis in joined or any(may_collide(t, axis) for t in tasks):
                 continue  # partial states are few; iterations that may meet at an address stay in order

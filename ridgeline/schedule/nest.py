@@ -6,8 +6,9 @@ job waits one stage when it needs something that a whole loop makes. That rule a
 column accumulators of a bias gradient and the nested folds of a norm's backward. What is best is not decided here.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
 
 from ridgeline.ir.index import ZERO, Axis, Index, as_index, flatten
 from ridgeline.ir.program import (
@@ -23,18 +24,23 @@ from ridgeline.ir.program import (
     Statement,
     Step,
 )
-from ridgeline.ir.value import Value, loads, nodes
-from ridgeline.schedule.tasks import Fold, Task, Write, fold_name
+from ridgeline.ir.types import DType
+from ridgeline.ir.value import Value, load, loads, nodes
+from ridgeline.ir.words import WORDS
+from ridgeline.schedule.strides import hint
+from ridgeline.schedule.tasks import Fold, Rewriter, Task, Write, fold_name
 
 UNROLL_OPS = 12  # a loop body up to this many operations gets independent accumulators
 UNROLL = 4
+AddScratch = Callable[[str, DType, Sequence[Index], bool], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Nest:
     """Loops of one phase: `order` outermost first; `grid` maps parallel axes to the positions each iteration takes.
 
-    `whole` axes, first in the order, lie in one tile: a fold over them begins and finishes inside.
+    `whole` axes, first in the order, lie in one tile: a fold over them begins and finishes inside. `skips` names
+    folds that are left to a phase of their own.
     """
 
     order: tuple[Axis, ...]
@@ -44,6 +50,7 @@ class Nest:
     unroll: int = UNROLL
     direct: bool = True  # folds as simple ones where that is cheaper for data that is near
     stage_bytes: int = 0  # how much a worker may keep between passes
+    skips: frozenset[str] = frozenset()
     stream_bytes: int = 1 << 62  # outputs larger than this pass by the caches
 
 
@@ -56,15 +63,31 @@ class Split:
     offset: Index
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Job:
-    """One statement to place, with the axes it happens over and the jobs it waits for."""
+    """One statement to place, with the axes it happens over and the keys of the jobs it waits for."""
 
+    key: int
     domain: frozenset[Axis]
     make: Statement
     roots: tuple[Value, ...] = ()
-    needs: tuple["Job", ...] = ()
+    needs: tuple[int, ...] = ()
     fold: Fold | None = None  # of a step
+
+    def rewritten(self, known: Mapping[Value, Value], needs: Iterable[int]) -> "Job":
+        """The job with some of its values read from where others put them."""
+        rewriter = Rewriter(known.get, lambda v: v)
+        make = self.make
+        match make:
+            case Step(accumulator, elements) | Join(accumulator, elements):
+                make = type(make)(accumulator, tuple(map(rewriter.value, elements)))
+                roots = make.elements if isinstance(make, Step) else make.other
+            case Put(_, offset, value):
+                make = replace(make, offset=rewriter.index(offset), value=rewriter.value(value))
+                roots = (*make.offset.reads, make.value)
+            case _:
+                return self
+        return replace(self, make=make, roots=roots, needs=(*self.needs, *needs))
 
 
 def block_axis(axis: Axis, block: int) -> Axis:
@@ -81,53 +104,59 @@ class _Builder:
     nest: Nest
     splits: Mapping[str, Split]
     memory: Mapping[str, Split]
+    add_scratch: AddScratch
     jobs: list[Job] = field(default_factory=list)
     finished: dict[str, Job] = field(default_factory=dict)
-    written: dict[str, Job] = field(default_factory=dict)
+    written: dict[str, Job] = field(default_factory=dict)  # scratch only
+    keys: Iterator[int] = field(default_factory=count)
 
     # ---- jobs
 
+    def add(self, domain: frozenset[Axis], make: Statement, roots: tuple[Value, ...] = (), *needs: Job) -> Job:
+        job = Job(next(self.keys), domain, make, roots, tuple(dict.fromkeys(n.key for n in needs)))
+        self.jobs.append(job)
+        return job
+
+    def makers(self, roots: Iterable[Value]) -> list[Job]:
+        """The jobs of this phase that make what the values read."""
+        read = loads(roots)
+        made = [self.finished.get(fold_name(v) or "") or self.written.get(v.attr.buffer) for v in read]
+        return [j for j in made if j is not None]
+
     def add_task(self, task: Task) -> None:
-        read = loads(task.roots)
-        needs = [self.finished[n] for v in read if (n := fold_name(v)) in self.finished]
-        needs += [self.written[b] for b in dict.fromkeys(v.attr.buffer for v in read) if b in self.written]
+        needs = self.makers(task.roots)
         inside = frozenset().union(*(j.domain & self.nest.whole for j in needs)) if needs else frozenset()
-        if isinstance(task, Write):
-            make = Put(task.buffer, task.offset, task.value, task.mode, streaming=task.streaming)
-            self.jobs.append(Job(task.domain | inside, make, task.roots, tuple(needs)))
-            self.written[task.buffer] = self.jobs[-1]
+        if isinstance(task, Fold):
+            self.add_fold(task, needs, inside)
             return
-        self.add_fold(task, needs, inside)
+        make = Put(task.buffer, task.offset, task.value, task.mode, streaming=task.streaming)
+        job = self.add(task.domain | inside, make, task.roots, *needs)
+        if task.scratch:
+            self.written[task.buffer] = job
 
     def add_fold(self, fold: Fold, needs: list[Job], inside: frozenset[Axis]) -> None:
         split, memory = self.splits.get(fold.name), self.memory.get(fold.name)
-        dtypes = tuple(e.dtype for e in fold.elements)
-        place = memory or split
         accumulator = Accumulator(
             fold.name,
             fold.combiner,
-            dtypes,
+            tuple(e.dtype for e in fold.elements),
             fold.states,
             fold.axes,
             fold.kept,
-            place.buffers if memory and place else (),
-            place.offset if memory and place else None,
+            memory.buffers if memory else (),
+            memory.offset if memory else None,
         )
         at = frozenset(fold.kept) | inside | (fold.domain & self.nest.whole)
-        begin = Job(at, Begin(accumulator))
-        step: Statement = (Join if fold.joins else Step)(accumulator, fold.elements)
-        self.jobs.append(begin)
-        last = begin
+        last = self.add(at, Begin(accumulator))
         if not fold.empty:
-            last = Job(fold.domain | inside, step, fold.roots, (begin, *needs), fold)
-            self.jobs.append(last)
+            step: Statement = (Join if fold.joins else Step)(accumulator, fold.elements)
+            last = self.add(fold.domain | inside, step, fold.roots, last, *needs)
+            self.jobs[-1] = last = replace(last, fold=fold)
         if split is None:
             made = tuple((part, fold.result(part)) for part, _ in fold.parts)
-            done = Job(at, Finish(accumulator, made), needs=(last,))
-            self.finished[fold.name] = done
-            self.jobs.append(done)
+            self.finished[fold.name] = self.add(at, Finish(accumulator, made), (), last)
         elif not memory:
-            self.jobs.append(Job(at, Save(accumulator, split.buffers, split.offset), needs=(last,)))
+            self.add(at, Save(accumulator, split.buffers, split.offset), (), last)
 
     # ---- loops
 
@@ -142,29 +171,19 @@ class _Builder:
     def next_axis(self, job: Job, open_axes: frozenset[Axis]) -> Axis | None:
         return next((a for a in self.nest.order if a in job.domain and a not in open_axes), None)
 
-    def stages(self, jobs: list[Job], entering: Mapping[Job, Axis | None]) -> dict[Job, int]:
-        """The earliest stage of each job: after what it needs, in the same loop where it can."""
-        out: dict[Job, int] = {}
-        for job in jobs:
-            waits = [
-                out[n] + (0 if entering[n] is None or entering[n] is entering[job] else 1)
-                for n in job.needs
-                if n in out
-            ]
-            out[job] = max(waits, default=0)
-        return out
-
     def body(self, jobs: list[Job], open_axes: frozenset[Axis], scope: set[Value]) -> tuple[Statement, ...]:
-        entering = {j: self.next_axis(j, open_axes) for j in jobs}
-        stages = self.stages(jobs, entering)
+        jobs = self.kept_rows(jobs, open_axes)
+        entering = {j.key: self.next_axis(j, open_axes) for j in jobs}
+        stages = _stages(jobs, entering)
+        jobs = self.staged_rows(jobs, open_axes, entering, stages)
         out: list[Statement] = []
         for stage in range(max(stages.values(), default=-1) + 1):
-            here = [j for j in jobs if stages[j] == stage]
+            here = [j for j in jobs if stages[j.key] == stage]
             for job in here:
-                if entering[job] is None:
+                if entering[job.key] is None:
                     out += self.leaf(job, scope)
-            for axis in dict.fromkeys(a for j in here if (a := entering[j]) is not None):
-                inside = [j for j in here if entering[j] is axis]
+            for axis in dict.fromkeys(a for j in here if (a := entering[j.key]) is not None):
+                inside = [j for j in here if entering[j.key] is axis]
                 out += self.hoisted(inside, open_axes, scope)
                 body = self.body(inside, open_axes | {axis}, set(scope))
                 out.append(self.loop(axis, body, self.unroll(axis, inside, body)))
@@ -176,6 +195,65 @@ class _Builder:
         if not folded or any(isinstance(s, Loop) for s in body):
             return 1
         return self.nest.unroll if len(body) <= UNROLL_OPS else 1
+
+    # ---- rows kept in scratch of the worker
+
+    def row(self, value: Value, open_axes: frozenset[Axis]) -> Job | None:
+        """A job that puts the value by its place in the loops to come; None where that is too large, or where lanes
+        that are open already would share the place.
+        """
+        if any(a in value.axes for a in self.nest.tiles if a in open_axes):
+            return None
+        offset, shape = as_index(0), []
+        for axis in (a for a in self.nest.order if a in value.axes and a not in open_axes):
+            block = self.nest.grid.get(axis)
+            size = axis.size if block is None else as_index(block)
+            start = 0 if block is None else as_index(block_axis(axis, block)) * block
+            offset = offset * size + (as_index(axis) - start)
+            shape.append(size)
+        if hint(product(shape)) * value.dtype.bytes > self.nest.stage_bytes:
+            return None
+        make = Put(self.add_scratch("row", value.dtype, shape, True), offset, value)
+        needs = tuple(dict.fromkeys(j.key for j in self.makers([value])))
+        return Job(next(self.keys), value.axes, make, (value,), needs)
+
+    def kept_rows(self, jobs: list[Job], open_axes: frozenset[Axis]) -> list[Job]:
+        """What is dear and does not vary in the loop that a job enters, but in loops inside, is computed before it."""
+        rows: dict[Value, Job] = {}
+        out: list[Job] = []
+        for job in jobs:
+            axis = self.next_axis(job, open_axes)
+            free = [v for v in nodes(job.roots) if axis not in v.axes and not v.axes <= open_axes]
+            for value in outermost(dear(free)) if axis is not None and self.nest.stage_bytes else ():
+                row = rows.get(value) or self.row(value, open_axes)
+                if row is not None and value not in rows:
+                    rows[value] = row
+                    out.append(row)
+            out.append(_reading(job, rows))
+        return out
+
+    def staged_rows(
+        self,
+        jobs: list[Job],
+        open_axes: frozenset[Axis],
+        entering: dict[int, Axis | None],
+        stages: dict[int, int],
+    ) -> list[Job]:
+        """What one pass along an axis computes dearly and a later one needs again is kept."""
+        if not self.nest.stage_bytes:
+            return jobs
+        for axis in dict.fromkeys(a for a in entering.values() if a is not None):
+            passes = sorted({stages[j.key] for j in jobs if entering[j.key] is axis})
+            for stage in passes[:-1]:
+                first = [j for j in jobs if entering[j.key] is axis and stages[j.key] == stage]
+                later = {j.key for j in jobs if entering[j.key] is axis and stages[j.key] > stage}
+                again = {v for j in jobs if j.key in later for v in nodes(j.roots)}
+                made = [v for v in nodes(r for j in first for r in j.roots) if v in again and axis in v.axes]
+                rows = {v: row for v in outermost(dear(made)) if (row := self.row(v, open_axes)) is not None}
+                for row in rows.values():
+                    entering[row.key], stages[row.key] = axis, stage
+                jobs = [*(_reading(j, rows) if j.key in later else j for j in jobs), *rows.values()]
+        return jobs
 
     # ---- values
 
@@ -208,6 +286,50 @@ class _Builder:
         return out
 
 
+def _stages(jobs: Iterable[Job], entering: Mapping[int, Axis | None]) -> dict[int, int]:
+    """The earliest stage of each job: after what it needs, in the same loop where it can."""
+    out: dict[int, int] = {}
+    for job in jobs:
+        waits = [
+            out[n] + (0 if entering[n] is None or entering[n] is entering[job.key] else 1)
+            for n in job.needs
+            if n in out
+        ]
+        out[job.key] = max(waits, default=0)
+    return out
+
+
+def _reading(job: Job, rows: Mapping[Value, Job]) -> Job:
+    """The job with values that rows hold read from there."""
+    within = set(nodes(job.roots))
+    used = {v: row for v, row in rows.items() if v in within}
+    if not used:
+        return job
+    known = {}
+    for value, row in used.items():
+        assert isinstance(row.make, Put)
+        known[value] = load(row.make.buffer, (row.make.offset,), value.dtype)
+    return job.rewritten(known, [row.key for row in used.values()])
+
+
+def dear(values: Iterable[Value]) -> list[Value]:
+    """Those whose last word takes longer than a store and a load."""
+    return [v for v in values if v.op in WORDS and WORDS[v.op].special]
+
+
+def outermost(values: Sequence[Value]) -> list[Value]:
+    """Those that are no part of another."""
+    inner = {o for v in values for o in nodes(v.args)}
+    return [v for v in values if v not in inner]
+
+
+def product(sizes: Iterable[Index]) -> Index:
+    out = as_index(1)
+    for size in sizes:
+        out = out * size
+    return out
+
+
 def _operands(v: Value) -> Iterable[Value]:
     index = v.attr.index if v.op == "load" else (v.attr,) if v.op == "iota" else ()
     return (*v.args, *(r for i in index for r in i.reads))
@@ -230,11 +352,17 @@ def _touched(task: Task) -> list[str]:
 
 
 def build_phase(
-    tasks: Sequence[Task], nest: Nest, splits: Mapping[str, Split], memory: Mapping[str, Split], work: Index
+    tasks: Sequence[Task],
+    nest: Nest,
+    splits: Mapping[str, Split],
+    memory: Mapping[str, Split],
+    add_scratch: AddScratch,
+    work: Index,
 ) -> Phase:
     """One phase that does the tasks (folds before their users). Folds in `splits` end as partial states, those in
-    `memory` are kept in scratch all along."""
-    builder = _Builder(nest, splits, memory)
+    `memory` are kept in scratch all along. Raises OutOfReach.
+    """
+    builder = _Builder(nest, splits, memory, add_scratch)
     for task in tasks:
         builder.add_task(task)
     grid = tuple(block_axis(a, b) for a, b in nest.grid.items())

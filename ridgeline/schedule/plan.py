@@ -16,7 +16,6 @@ from ridgeline.ir.types import DType
 from ridgeline.ir.value import Value, load
 from ridgeline.schedule.nest import Nest, OutOfReach, Split, block_axis, build_phase, bytes_moved, flat_offset
 from ridgeline.schedule.rewrite import direct
-from ridgeline.schedule.stage import stage
 from ridgeline.schedule.strides import points, stride
 from ridgeline.schedule.tasks import Fold, Rewriter, Task, Write, fold_name, fold_results
 
@@ -99,9 +98,11 @@ def kept_inside(fold: Fold, nest: Nest) -> list[Axis]:
 
 def allowed(task: Task, nest: Nest) -> bool:
     """States in memory have no lanes of their own: lanes may then not be folded."""
-    if not isinstance(task, Fold) or not kept_inside(task, nest):
+    if not isinstance(task, Fold):
         return True
-    return not any(a in nest.tiles for a in task.axes)
+    if task.name in nest.skips:
+        return False
+    return not kept_inside(task, nest) or not any(a in nest.tiles for a in task.axes)
 
 
 def _emit(plan: Plan, nest: Nest, group: Sequence[Task]) -> None:
@@ -128,17 +129,20 @@ def _emit(plan: Plan, nest: Nest, group: Sequence[Task]) -> None:
             if kept_inside(fold, nest):
                 memory[fold.name] = partial if fold is task and partial else plan.states(fold, chunks, nest)
         if form is not None and partial is not None:
-            work += [Write(b, partial.offset, v) for b, v in zip(partial.buffers, form.state, strict=True)]
+            work += [
+                Write(b, partial.offset, v, scratch=True) for b, v in zip(partial.buffers, form.state, strict=True)
+            ]
         elif form is not None:
             known |= {task.result(part): form.results[part] for part, _ in task.parts}
     rest = [reread(t, known) for t in rest]
     rest = _spill(plan, work, rest, splits)
-    work = [_streamed(t, plan, nest) for t in stage(work, nest, plan.add_scratch)]
+    work = [_streamed(t, plan, nest) for t in work]
     plan.remaining = rest
     while True:
         sizes = element_bytes([*plan.buffers.values(), *(s.buffer for s in plan.scratch)])
         try:
-            plan.phases.append(build_phase(work, nest, splits, memory, bytes_moved(work, sizes)))
+            moved = bytes_moved(work, sizes)
+            plan.phases.append(build_phase(work, nest, splits, memory, plan.add_scratch, moved))
             return
         except OutOfReach as missing:
             work = _through_scratch(plan, work, missing.args[0])
@@ -153,7 +157,7 @@ def _through_scratch(plan: Plan, work: Sequence[Task], name: str) -> list[Task]:
     known: dict[Value, Value] = {}
     for part, dtype in fold.parts:
         buffer = plan.add_scratch(f"{name}_{part}", dtype, [a.size for a in fold.kept], True)
-        writes.append(Write(buffer, flat_offset(fold.kept), fold.result(part)))
+        writes.append(Write(buffer, flat_offset(fold.kept), fold.result(part), scratch=True))
         known[fold.result(part)] = load(buffer, (flat_offset(fold.kept),), dtype)
     return [*work[: place + 1], *writes, *(reread(t, known) for t in work[place + 1 :])]
 
@@ -184,7 +188,7 @@ def _spill(plan: Plan, work: list[Task], rest: Sequence[Task], splits: Mapping[s
             if value in needed:
                 name = plan.add_scratch(f"{task.name}_{part}", dtype, [a.size for a in task.kept])
                 offset = flat_offset(task.kept)
-                work.append(Write(name, offset, value))
+                work.append(Write(name, offset, value, scratch=True))
                 known[value] = load(name, (offset,), dtype)
     return [reread(t, known) for t in rest]
 

@@ -31,7 +31,7 @@ from ridgeline.schedule.strides import IRREGULAR, hint, size_hint, stride
 SPECIAL, DIVISION = 20.0, 8.0  # instructions of exp and of a division
 PER_CYCLE = 2.0  # instructions, of code that is mostly vectors
 CYCLES_PER_BYTE = 0.25  # one worker's share of memory
-LANE_JOIN, GENERIC_JOIN = 15.0, 150.0  # joining the lanes of a sum, of a state of several components
+LANE_JOIN, GENERIC_JOIN = 40.0, 200.0  # joining the lanes of a sum, of a state of several components
 STORE_TO_LOAD = 10.0  # cycles until a state kept in memory can be read again
 LOOP, START = 2.0, 3000.0  # entering a loop; starting a parallel phase
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from ridgeline.ir.combiners import COMBINERS
-from ridgeline.ir.index import Axis, Div, Index, Mod, Read, as_index
+from ridgeline.ir.index import Axis, Div, Index, IndexLike, Mod, Read, as_index
 from ridgeline.ir.kernel import Buffer, Mode
 from ridgeline.ir.program import RESULT
 from ridgeline.ir.types import DType
@@ -56,6 +56,7 @@ class Write:
     value: Value
     mode: Mode = Mode.PLAIN
     streaming: bool = False
+    scratch: bool = False
 
     @property
     def domain(self) -> frozenset[Axis]:
@@ -78,7 +79,7 @@ class Space:
     buffers: Mapping[str, Buffer]
 
 
-def result(name: str, part: int, kept: Iterable[Axis], dtype: DType) -> Value:
+def result(name: str, part: int, kept: Iterable[IndexLike], dtype: DType) -> Value:
     """The pseudo-load that names a component of a fold."""
     return load(f"{RESULT}{name}" + (f".{part}" if part else ""), kept, dtype)
 

@@ -1,0 +1,95 @@
+"""A short axis written out: every task once for each position, folds along it as words.
+
+For rows of a few elements under lanes that run across the rows: what a row holds then lives in registers, and no pass
+loads it again. `unrolled(space, axis)` gives the space without the axis.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ridgeline.ir.index import Axis, Index, as_index
+from ridgeline.ir.value import Value, substitute, substitute_index
+from ridgeline.schedule.plan import reread
+from ridgeline.schedule.rewrite import combined, direct, finished, lifted
+from ridgeline.schedule.tasks import Fold, Rewriter, Space, Task, Write, fold_name, result
+
+SHORT = 16  # positions
+TASKS = 64  # that may come of it
+
+
+def short_axis(space: Space) -> Axis | None:
+    """The axis to write out: short, and inside of something long."""
+    short = [a for a in space.axes if a.size.const is not None and 1 < a.size.const <= SHORT]
+    fits = [a for a in short if a.size.const * sum(a in t.domain for t in space.tasks) <= TASKS]  # type: ignore[operator]
+    wide = [a for a in fits if all(len(t.domain) > 1 for t in space.tasks if a in t.domain)]
+    return min(wide, key=lambda a: a.size.const or 0, default=None)
+
+
+def unrolled(space: Space, axis: Axis) -> Space:
+    """The space with the axis gone."""
+    size = axis.size.const
+    assert size is not None
+    known: dict[Value, Value] = {}  # results of folds, in terms of what they are now
+    tasks: list[Task] = []
+    for task in space.tasks:
+        if axis not in task.domain:
+            tasks.append(reread(task, known))
+        elif isinstance(task, Write):
+            tasks += [_written_at(task, axis, k, known) for k in range(size)]
+        elif axis in task.axes:
+            tasks += _folded(task, axis, size, known)
+        else:
+            tasks += [_kept_at(task, axis, k, known) for k in range(size)]
+    return Space(tuple(a for a in space.axes if a is not axis), tuple(tasks), space.buffers)
+
+
+def _at(value: Value, axis: Axis, position: int, known: dict[Value, Value]) -> Value:
+    """A value at one position, reading results as they are now."""
+    images = {axis: as_index(position)}
+    out = substitute(value, images, lambda v: _named(v, known))
+    return out
+
+
+def _named(v: Value, known: dict[Value, Value]) -> Value | None:
+    return known.get(v) if fold_name(v) is not None else None
+
+
+def _written_at(task: Write, axis: Axis, position: int, known: dict[Value, Value]) -> Write:
+    images: dict[Axis, Index] = {axis: as_index(position)}
+    offset = substitute_index(task.offset, images, lambda v: _named(v, known))
+    return replace(task, offset=offset, value=_at(task.value, axis, position, known))
+
+
+def _kept_at(task: Fold, axis: Axis, position: int, known: dict[Value, Value]) -> Fold:
+    kept = tuple(a for a in task.kept if a is not axis)
+    elements = tuple(_at(e, axis, position, known) for e in task.elements)
+    out = replace(task, name=f"{task.name}_{position}", kept=kept, elements=elements)
+    for part, dtype in task.parts:
+        # The result at this position, as substitution spells it.
+        index = tuple(as_index(position) if a is axis else as_index(a) for a in task.kept)
+        before = result(task.name, part, index, dtype)
+        known[before] = out.result(part)
+    return out
+
+
+def _folded(task: Fold, axis: Axis, size: int, known: dict[Value, Value]) -> Sequence[Task]:
+    """The fold as words; where other axes are folded too, a fold of what the words give at each point."""
+    form = direct(task, axis.size) if task.axes == (axis,) else None
+    if form is not None:
+        for simple in form.folds:
+            _folded(simple, axis, size, known)
+        rewriter = Rewriter(known.get, lambda v: v)
+        for part, _ in task.parts:
+            known[task.result(part)] = rewriter.value(form.results[part])
+        return []
+    states = []
+    for k in range(size):
+        elements = tuple(_at(e, axis, k, known) for e in task.elements)
+        states.append(elements if task.joins else lifted(task.combiner, elements, task.states))
+    state = combined(task.combiner, states)
+    rest = tuple(a for a in task.axes if a is not axis)
+    if rest:
+        return [replace(task, axes=rest, elements=state, joins=True)]
+    for part, dtype in task.parts:
+        known[task.result(part)] = finished(task.combiner, state, part, dtype)
+    return []
