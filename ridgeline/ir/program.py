@@ -145,11 +145,15 @@ Statement = Union[Compute, Loop, Begin, Step, Join, Finish, Save, Put]
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One parallel loop nest. Iterations of the grid are independent; `work` estimates their sum, in bytes moved."""
+    """One parallel loop nest. Iterations of the grid are independent; `work` estimates their sum, in bytes moved.
+
+    `threads`: how many hold the tiles of one iteration, where a target spreads one over several.
+    """
 
     grid: tuple[Axis, ...]
     body: tuple[Statement, ...]
     work: Index
+    threads: int = 1
 
 
 @dataclass(frozen=True, slots=True)

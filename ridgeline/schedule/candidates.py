@@ -1,16 +1,19 @@
 """The way from a kernel to loop programs, in order: `schedule(kernel, machine)` gives the best one."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ridgeline.base.records import Machine
 from ridgeline.ir.index import Index, Sym
 from ridgeline.ir.kernel import Kernel
 from ridgeline.ir.program import Phase, Program
+from ridgeline.schedule import tile
 from ridgeline.schedule.choose import Strategy, chooser
 from ridgeline.schedule.merge import merge
 from ridgeline.schedule.plan import assemble, element_bytes
 from ridgeline.schedule.rank import cycles
 from ridgeline.schedule.space import space
+from ridgeline.schedule.unroll import short_axis, unrolled
 
 STRATEGIES = (Strategy(0), Strategy(1), Strategy(0, outer=True), Strategy(1, outer=True))
 
@@ -18,12 +21,19 @@ STRATEGIES = (Strategy(0), Strategy(1), Strategy(0, outer=True), Strategy(1, out
 def candidates(kernel: Kernel, machine: Machine) -> list[Program]:
     """Programs that compute the kernel, best first by estimated time."""
     flat = merge(space(kernel))
-    sizes = size_names(kernel)
+    sizes, stored = size_names(kernel), element_bytes(kernel.buffers)
+    if machine.style == "tile":
+        plan = assemble(flat.tasks, flat.buffers, tile.chooser(machine, stored))
+        phases = tuple(replace(p, threads=tile.threads(p)) for p in plan.phases)
+        return [Program(kernel.name, kernel.buffers, tuple(plan.scratch), sizes, phases)]
     made: dict[tuple[Phase, ...], Program] = {}
-    for strategy in STRATEGIES if len(flat.axes) > 1 else STRATEGIES[:1]:
-        plan = assemble(flat.tasks, flat.buffers, chooser(strategy, machine, element_bytes(kernel.buffers)))
-        program = Program(kernel.name, kernel.buffers, tuple(plan.scratch), sizes, tuple(plan.phases))
-        made.setdefault(program.phases, program)
+    short = short_axis(flat)
+    spaces = [flat] if short is None else [flat, merge(unrolled(flat, short))]
+    for tasks in spaces:
+        for strategy in STRATEGIES if len(tasks.axes) > 1 else STRATEGIES[:1]:
+            plan = assemble(tasks.tasks, flat.buffers, chooser(strategy, machine, stored))
+            program = Program(kernel.name, kernel.buffers, tuple(plan.scratch), sizes, tuple(plan.phases))
+            made.setdefault(program.phases, program)
     return sorted(made.values(), key=lambda p: cycles(p, machine))
 
 

@@ -74,6 +74,17 @@ def compiler_of(knobs: Knobs) -> str:
     raise BuildFailed("c", f"no C compiler among {', '.join((knobs.cc,) if knobs.cc else COMPILERS)} on PATH")
 
 
+def device_memory(count: int) -> torch.Tensor:
+    """Bytes on the current accelerator, of the pool that tensors come from."""
+    return torch.empty(count, dtype=torch.uint8, device="cuda")
+
+
+def current_stream() -> int:
+    """The handle of the stream that work is put on now."""
+    handle: int = torch.cuda.current_stream().cuda_stream
+    return handle
+
+
 class Engine:
     """Devices, targets and builds for one set of knobs."""
 
@@ -93,7 +104,9 @@ class Engine:
         name = self.knobs.target or ("c" if where.type == "cpu" else "triton")
         if name not in self._targets:
             module = importlib.import_module(f"ridgeline.codegen.{name}")
-            self._targets[name] = module.C(compiler_of(self.knobs)) if name == "c" else module.Triton()
+            self._targets[name] = (
+                module.C(compiler_of(self.knobs)) if name == "c" else module.Triton(device_memory, current_stream)
+            )
         return self._targets[name]
 
     def machine(self, where: torch.device) -> Machine:

@@ -1,0 +1,291 @@
+"""Which blocks: the loops of one phase for machines that hold tiles of several axes in registers.
+
+`chooser(machine, element_bytes)` gives the function that `plan.assemble` asks for a Nest, as `choose` does for lanes.
+Three shapes: rows (a fold along the contiguous axis: rows whole in one tile where they fit, so that every pass shares
+what was loaded, else in passes; few rows are split), columns (folds across it: a block of columns, split along the
+rows), and flat blocks. It looks only at strides, sizes and folds, never at what is computed.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ridgeline.base.records import Machine
+from ridgeline.ir.index import Axis
+from ridgeline.ir.program import Loop, Phase, Statement
+from ridgeline.ir.value import loads
+from ridgeline.schedule.nest import Nest
+from ridgeline.schedule.plan import Choose, kept_inside
+from ridgeline.schedule.strides import IRREGULAR, Access, accesses, points, size_hint, stride
+from ridgeline.schedule.tasks import Fold, Task, fold_results
+
+# Elements of a block, as shares of the largest tile that a machine holds.
+FLAT = 1 / 32  # that folds nothing
+ROWS = 1 / 16  # of short rows
+PASS = 1 / 8  # of a row taken in passes, of columns, of a square along two contiguous axes
+COLUMN_BYTES = 256  # a block of columns is at least so wide in memory
+WASTE = 1.15  # positions of ragged blocks over those that count, accepted for larger blocks
+FEW = 8  # points of a phase for each partial state it leaves
+ELEMENTS = 16  # of a tile, a thread
+THREADS = (128, 1024)
+
+
+def power(n: int) -> int:
+    """The least power of two that is not smaller."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def half(n: int) -> int:
+    """The greatest power of two that is not larger; 1 for none."""
+    return 1 << max(n.bit_length() - 1, 0)
+
+
+def run_of(size: int, parts: int, tile: int) -> int:
+    """How many positions each of so many parts takes: whole tiles, and the same for all parts where that is near."""
+    least = -(-max(-(-size // parts), 1) // tile) * tile
+    return next((run for run in range(least, least + least // 8 + 1, tile) if size % run == 0), least)
+
+
+def best_tile(size: int, most: int) -> int:
+    """The largest tile up to `most` that wastes few positions at the ragged end."""
+    if size <= most:
+        return power(size)
+    tiles = [most >> k for k in range(4) if most >> k >= 1]
+    waste = {t: -(-size // t) * t / size for t in tiles}
+    return next((t for t in tiles if waste[t] <= WASTE), min(tiles, key=waste.__getitem__))
+
+
+@dataclass
+class _Shape:
+    """A Nest being decided."""
+
+    order: list[Axis]  # outermost first, by memory
+    grid: dict[Axis, int] = field(default_factory=dict)
+    tiles: dict[Axis, int] = field(default_factory=dict)
+    whole: list[Axis] = field(default_factory=list)
+
+    def programs(self) -> int:
+        count = 1
+        for axis, block in self.grid.items():
+            count *= -(-size_hint(axis) // block)
+        return count
+
+    def tile(self, axis: Axis, length: int) -> None:
+        """A tile along an axis of the grid: its block, unless that is longer already."""
+        if length > 1:
+            self.tiles[axis] = length
+            self.grid[axis] = max(self.grid.get(axis, 1), length)
+
+
+class _Chooser:
+    def __init__(self, machine: Machine, element_bytes: Mapping[str, int]) -> None:
+        self.machine, self.element_bytes = machine, dict(element_bytes)
+        self.programs = 4 * machine.workers  # enough to keep every worker busy, and to even out
+
+    def elements(self, share: float) -> int:
+        return max(int(self.machine.max_tile * share), 1)
+
+    def __call__(self, remaining: Sequence[Task], lead: Task) -> Nest:
+        tasks = [t for t in remaining if t.domain <= lead.domain]
+        found = accesses(tasks, self.element_bytes)
+        axes = by_memory(lead.domain, found)
+        lane = contiguous_axis(axes, found)
+        folds = [t for t in tasks if isinstance(t, Fold) and not t.empty]
+        base = self.base(folds, lead, lane)
+        if base is None:
+            shape = self.flat(axes, lane, found)
+        elif lane in base.axes:
+            shape = self.rows(axes, lane, base, folds, tasks)
+        else:
+            shape = self.columns(axes, lane, base, found)
+        return self.nest(shape, base, folds, points(lead))
+
+    def base(self, folds: Sequence[Fold], lead: Task, lane: Axis | None) -> Fold | None:
+        """The fold that shapes the loops: one along the contiguous axis, of the fewest axes, if there is one."""
+        waiting = {t.name for t in folds}
+        ready = [f for f in folds if not any(v.attr.buffer[1:] in waiting for v in fold_results(f.roots))] or folds
+        along = [f for f in ready if lane in f.axes]
+        if along:
+            return min(along, key=lambda f: len(f.axes))
+        return max(ready, key=points, default=None)
+
+    def nest(self, shape: _Shape, base: Fold | None, folds: Sequence[Fold], total: int) -> Nest:
+        # One tile covers what an iteration takes of some axes: those open outside of loops, so that states begin there.
+        once = [a for a in shape.order if a not in shape.whole and shape.grid.get(a) in (1, shape.tiles.get(a, 1))]
+        order = [*shape.whole, *once, *(a for a in shape.order if a not in shape.whole and a not in once)]
+        nest = Nest(
+            tuple(order),
+            {a: shape.grid[a] for a in shape.order if a in shape.grid},
+            shape.tiles,
+            frozenset(shape.whole),
+            unroll=1,
+            direct=base is not None and all(a in shape.whole for a in base.axes),
+        )
+        return replace(nest, skips=frozenset(f.name for f in folds if f is not base and not suits(f, nest, total)))
+
+    # ---- shapes
+
+    def flat(self, axes: list[Axis], lane: Axis | None, found: Sequence[Access]) -> _Shape:
+        shape = _Shape(axes, {a: 1 for a in axes})
+        other = across(axes, found, lane)
+        if lane is not None and other is not None:
+            side = power(math.isqrt(self.elements(PASS)))
+            shape.tile(lane, best_tile(size_hint(lane), side))
+            shape.tile(other, best_tile(size_hint(other), side))
+            return shape
+        left = self.elements(FLAT)
+        inner_first = sorted(axes, key=lambda a: (a is not lane, -axes.index(a)))
+        for axis in inner_first[:3]:
+            tile = best_tile(size_hint(axis), left)
+            shape.tile(axis, tile)
+            left //= tile
+            if left < 2:
+                break
+        return shape
+
+    def rows(
+        self, axes: list[Axis], lane: Axis | None, base: Fold, folds: Sequence[Fold], tasks: Sequence[Task]
+    ) -> _Shape:
+        along = [a for a in axes if a in base.axes]
+        kept = [a for a in axes if a not in base.axes]
+        shape = _Shape(axes, {a: 1 for a in kept})
+        length = 1
+        for axis in along:
+            length *= power(size_hint(axis)) if axis.size.const is not None else IRREGULAR
+        if length <= self.most(tasks, lane):
+            shape.whole = along
+            shape.tiles = {a: power(size_hint(a)) for a in along if size_hint(a) > 1}
+            self.several(shape, kept, folds, max(length, 1))
+        else:
+            self.passes(shape, along)
+        return shape
+
+    def most(self, tasks: Sequence[Task], lane: Axis | None) -> int:
+        """Elements of the longest row held whole: what a program keeps of it must fit the registers."""
+        live = {v for t in tasks for v in loads(t.roots) if lane in v.axes}
+        kept = [t for t in tasks if isinstance(t, Fold) and lane in t.kept]
+        return half(2 * self.machine.max_tile // max(len(live) + len(kept), 2))
+
+    def several(self, shape: _Shape, kept: Sequence[Axis], folds: Sequence[Fold], length: int) -> None:
+        """Short rows share a program; where rows are folded too, a program takes a run of them."""
+        if not kept:
+            return
+        inner = kept[-1]
+        together = min(self.elements(ROWS) // length, shape.programs() // self.programs, size_hint(inner))
+        shape.tile(inner, half(together))
+        summed = {a for f in folds for a in f.axes if a in kept}
+        for axis in kept:
+            if axis in summed:
+                others = max(shape.programs() // -(-size_hint(axis) // shape.grid[axis]), 1)
+                wanted = max(2 * self.machine.workers // others, 1)
+                tile = shape.tiles.get(axis, 1)
+                shape.grid[axis] = max(run_of(size_hint(axis), wanted, tile), shape.grid[axis])
+
+    def passes(self, shape: _Shape, along: Sequence[Axis]) -> None:
+        """A long row in loops over tiles; split among programs where there are few rows."""
+        left = self.elements(PASS)
+        for axis in reversed(along):
+            tile = min(power(size_hint(axis)), left)
+            if tile > 1:
+                shape.tiles[axis] = tile
+            left //= tile
+        wanted = -(-self.programs // max(shape.programs(), 1))
+        length = 1
+        for axis in along:
+            length *= size_hint(axis)
+        wanted = min(wanted, length // self.machine.max_tile)
+        for axis in along:
+            if wanted < 2:
+                break
+            tile = shape.tiles.get(axis, 1)
+            run = run_of(size_hint(axis), wanted, tile)
+            if run < size_hint(axis):
+                shape.grid[axis] = run
+                wanted //= -(-size_hint(axis) // run)
+
+    def columns(self, axes: list[Axis], lane: Axis | None, base: Fold, found: Sequence[Access]) -> _Shape:
+        along = [a for a in axes if a in base.axes]
+        shape = _Shape(axes, {a: 1 for a in axes if a not in base.axes})
+        width = 1
+        if lane is not None:
+            narrowest = min((a.element_bytes for a in found if stride(a.offset, lane) == 1), default=4)
+            width = best_tile(size_hint(lane), COLUMN_BYTES // narrowest)
+            shape.tile(lane, width)
+        left = max(self.elements(PASS) // width, 1)
+        for axis in reversed(along):
+            tile = min(power(size_hint(axis)), left)
+            if tile > 1:
+                shape.tiles[axis] = tile
+            left //= tile
+        if all(a.size.const is not None and a.size.const <= shape.tiles.get(a, 1) for a in along):
+            shape.whole = along
+            return shape
+        if base.joins:
+            return shape
+        wanted = -(-self.programs // max(shape.programs(), 1))
+        for axis in along:
+            tile = shape.tiles.get(axis, 1)
+            run = max(run_of(size_hint(axis), wanted, tile), 4 * tile)
+            if wanted >= 2 and run < size_hint(axis):
+                shape.grid[axis] = run
+                wanted //= -(-size_hint(axis) // run)
+        return shape
+
+
+def suits(fold: Fold, nest: Nest, total: int) -> bool:
+    """Whether a fold keeps its states in registers here, and leaves few partial ones beside `total` points."""
+    parts = 1
+    for axis in fold.domain:
+        if axis in fold.kept or axis in nest.grid:
+            parts *= -(-size_hint(axis) // (1 if axis in fold.kept else nest.grid[axis]))
+    split = any(a in nest.grid for a in fold.axes)
+    return not kept_inside(fold, nest) and (not split or FEW * parts <= total)
+
+
+def by_memory(domain: frozenset[Axis], found: Sequence[Access]) -> list[Axis]:
+    """Axes, the one along which accesses lie furthest apart first."""
+    far = {a: max((min(stride(x.offset, a), IRREGULAR) * x.bytes for x in found), default=0) for a in domain}
+    return sorted(domain, key=lambda a: (-far[a], a.name))
+
+
+def contiguous_axis(axes: Sequence[Axis], found: Sequence[Access]) -> Axis | None:
+    """The axis along which most bytes lie next to each other."""
+    gain = {a: sum(distinct(x) for x in found if stride(x.offset, a) == 1) * min(size_hint(a), 32) for a in axes}
+    return max(reversed(axes), key=gain.__getitem__, default=None)
+
+
+def distinct(access: Access) -> int:
+    """Bytes of the different elements that an access touches."""
+    count = access.element_bytes
+    for axis in access.offset.axes:
+        count *= size_hint(axis)
+    return count
+
+
+def across(axes: Sequence[Axis], found: Sequence[Access], lane: Axis | None) -> Axis | None:
+    """A second axis along which large accesses lie dense that are strided along the first."""
+    if lane is None or size_hint(lane) < 8:
+        return None
+    for x in sorted(found, key=distinct, reverse=True):
+        if 1 < stride(x.offset, lane) < IRREGULAR:
+            for axis in axes:
+                if axis is not lane and stride(x.offset, axis) == 1 and size_hint(axis) >= 8:
+                    return axis
+    return None
+
+
+def chooser(machine: Machine, element_bytes: Mapping[str, int]) -> Choose:
+    """The choice of blocks for this machine."""
+    return _Chooser(machine, element_bytes)
+
+
+def threads(phase: Phase) -> int:
+    """How many threads one iteration of the grid is spread over."""
+    least, most = THREADS
+    return max(least, min(most, power(largest_tile(phase.body, 1) // ELEMENTS)))
+
+
+def largest_tile(body: Sequence[Statement], outside: int) -> int:
+    """Elements of the largest block."""
+    inner = [largest_tile(s.body, outside * s.tile) for s in body if isinstance(s, Loop)]
+    return max([outside, *inner])
