@@ -30,6 +30,7 @@ from ridgeline.ops.table import Context, Kind, Row, Scatter, find
 FROM_TORCH: dict[torch.dtype, DType] = {getattr(torch, d.torch): d for d in DTYPES.values()}
 # Arguments that say where or how a tensor is made, not what is in it.
 PLACEMENT = frozenset(("device", "layout", "pin_memory", "memory_format", "non_blocking"))
+NUMBERS = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 assert families.LOADED
 
@@ -104,6 +105,8 @@ class _Converter:
         self.outputs: list[str | Index | None] = []
         self.hints: dict[str, int] = {}
         self.parts: dict[str, str] = {}  # a getitem's name -> the buffer it picks
+        self.sizes: dict[str, Index] = {}  # numbers made of sizes of inputs: no step makes them
+        self.late: set[str] = set()  # numbers that a step makes
 
     def run(self) -> Graph:
         for fx in self.module.graph.nodes:
@@ -111,6 +114,7 @@ class _Converter:
         return Graph(
             *(self.name, tuple(self.nodes), tuple(self.inputs), tuple(self.outputs), self.buffers, self.hints),
             parts=self.parts,
+            sizes=self.sizes,
         )
 
     def visit(self, fx: FxNode) -> None:
@@ -136,8 +140,8 @@ class _Converter:
     def output(self, value: Any) -> str | Index | None:
         if isinstance(value, FxNode):
             fake = value.meta.get("val")
-            if isinstance(fake, torch.SymInt):
-                return convert_size(fake)
+            if value.name in self.sizes:
+                return self.sizes[value.name]
             return self.parts.get(value.name, value.name) if isinstance(fake, torch.Tensor) else value.name
         return as_index(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
@@ -153,8 +157,9 @@ class _Converter:
         self.buffers[name] = buffer
 
     def hint(self, size: torch.SymInt) -> None:
+        env = size.node.shape_env
+        known = env.backed_var_to_val if hasattr(env, "backed_var_to_val") else env.var_to_val
         for symbol in size.node.expr.free_symbols:
-            known = getattr(size.node.shape_env, "backed_var_to_val", None) or size.node.shape_env.var_to_val
             if symbol in known:
                 self.hints[symbol.name] = int(known[symbol])
 
@@ -168,6 +173,9 @@ class _Converter:
         return ()
 
     def call(self, fx: FxNode) -> None:
+        if isinstance(fx.meta.get("val"), NUMBERS):
+            self.number_call(fx)
+            return
         row = find(operator_name(fx.target))
         reason = self.declare_results(fx)
         try:
@@ -179,6 +187,16 @@ class _Converter:
         if self.strict and node.reason is not None:
             raise NoRow(node.operator, node.reason)
         self.nodes.append(node)
+
+    def number_call(self, fx: FxNode) -> None:
+        """A call that gives a number: spelt where it is used if sizes of inputs tell it, otherwise a step."""
+        value = fx.meta["val"]
+        if isinstance(value, int | torch.SymInt) and not isinstance(value, bool):
+            with suppress(CannotConvert):
+                self.sizes[fx.name] = known_size(value) if isinstance(value, torch.SymInt) else as_index(value)
+                return
+        self.late.add(fx.name)
+        self.nodes.append(replace(self.library(fx, None, {}), family="size"))
 
     def declare_results(self, fx: FxNode) -> str | None:
         """Declares every tensor that a call gives; why one of them cannot be ours, or None."""
@@ -207,11 +225,9 @@ class _Converter:
 
     def tensor_inputs(self, fx: FxNode) -> tuple[str, ...]:
         names = (self.parts.get(a.name, a.name) for a in fx.all_input_nodes)
-        return tuple(dict.fromkeys(n for n in names if n in self.buffers))
+        return tuple(dict.fromkeys(n for n in names if n in self.buffers or n in self.late))
 
     def node(self, fx: FxNode, row: Row | None) -> Node:
-        if isinstance(fx.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool):
-            return replace(self.library(fx, None, {}), family="size")
         if fx.name in self.refused:
             raise CannotConvert(self.refused[fx.name])
         devices = {t.device for t in _tensors(fx)}

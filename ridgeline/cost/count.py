@@ -140,7 +140,9 @@ def node_work(node: Node, buffers: Mapping[str, Buffer], hints: Hints) -> Work:
         return Work(launches=0)
     written = sum(stored_elements(b, hints) * b.dtype.bytes for b in node.outputs)
     if node.kind is NodeKind.LIBRARY:
-        read = sum(stored_elements(buffers[name], hints) * buffers[name].dtype.bytes for name in node.inputs)
+        read = sum(
+            stored_elements(buffers[name], hints) * buffers[name].dtype.bytes for name in node.inputs if name in buffers
+        )
         matmul = sum(node.flops.values()) if node.flops is not None else 0.0
         return Work(read, written, node.flops, matmul_flops=matmul)
     values = definition_values(node.definitions)

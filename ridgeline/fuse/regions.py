@@ -58,7 +58,7 @@ def depths(graph: Graph, units: Units) -> dict[str, int]:
     for node in graph.nodes:
         if node.kind is NodeKind.LIBRARY:
             at = max((depth.get(b, 0) for name in node.inputs for b in base.get(name, (name,))), default=0)
-            depth[call(node.name)] = at
+            depth[call(node.name)] = depth[node.name] = at
             depth |= {b.name: at + 1 for b in node.outputs}
             continue
         for unit in own.get(node.name, ()):

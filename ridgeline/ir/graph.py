@@ -44,7 +44,7 @@ class Node:
     operator: str
     kind: NodeKind
     outputs: tuple[Buffer, ...]
-    inputs: tuple[str, ...]  # buffers read, in order of first use
+    inputs: tuple[str, ...]  # buffers read, and numbers that other nodes make, in order of first use
     definitions: tuple[Definition, ...] = ()
     call: Any = None
     line: str | None = None
@@ -78,6 +78,7 @@ class Graph:
     buffers: Mapping[str, Buffer]
     hints: Mapping[str, int] = field(default_factory=dict)  # an example number for each size symbol
     parts: Mapping[str, str] = field(default_factory=dict)  # name of one output of several -> its buffer
+    sizes: Mapping[str, Index] = field(default_factory=dict)  # numbers of the program that sizes of inputs tell
 
     @cached_property
     def producer(self) -> Mapping[str, Node]:

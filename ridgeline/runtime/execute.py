@@ -56,6 +56,15 @@ def spell_sizes(sizes: Sequence[Index]) -> str:
     return f"({inner},)" if sizes else "()"
 
 
+def laid(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
+    """What a call of torch gave, in the strides that tracing foretold: kernels are built for those."""
+    if not tensor.numel() or all(
+        n == 1 or a == b for n, a, b in zip(tensor.shape, tensor.stride(), strides, strict=True)
+    ):
+        return tensor
+    return tensor.new_empty_strided(tensor.shape, tuple(strides)).copy_(tensor)
+
+
 class _Writer:
     """Writes the source of one graph's function."""
 
@@ -65,10 +74,12 @@ class _Writer:
         self.names: dict[str, Any] = {
             "empty_strided": torch.empty_strided,
             "fresh": fresh_tensor,
+            "laid": laid,
             "device": device,
             "clock": time.perf_counter,
         }
         self.tensors: set[str] = set()  # buffers that have a Python variable
+        self.bound: set[str] = set()  # size symbols that have one
         self.root = self._roots()
         self.pinned = self._pinned()
         self.planned = self._planned()
@@ -162,7 +173,7 @@ class _Writer:
         return f"{self.variable(root)}.data_ptr()"
 
     def write(self, timed: bool) -> str:
-        self.lines, self.tensors, self.lay_order = [], set(), []
+        self.lines, self.tensors, self.lay_order, self.bound = [], set(), [], set()
         inputs = ", ".join(self.variable(n) for n in self.graph.inputs)
         if inputs:
             self.emit(f"({inputs},) = args")
@@ -194,23 +205,29 @@ class _Writer:
 
     def symbols(self) -> None:
         """Binds each size symbol to an input that carries it."""
-        bound: set[str] = set()
         for node in self.graph.nodes:
-            if node.kind is not NodeKind.INPUT or not isinstance(node.call, FxNode):
-                continue
-            fake = node.call.meta.get("val")
-            if isinstance(fake, torch.SymInt) and fake.node.expr.is_Symbol and fake.node.expr.name not in bound:
-                bound.add(fake.node.expr.name)
-                self.emit(f"{fake.node.expr.name} = int({self.variable(node.name)})")
+            if node.kind is NodeKind.INPUT:
+                self.bind_number(node)
         for name in self.graph.inputs:
-            buffer = self.graph.buffers.get(name)
-            for what in ("shape", "strides"):
-                for k, size in enumerate(getattr(buffer, what, ())):
-                    atom = size.terms[0][1][0] if len(size.terms) == 1 and len(size.terms[0][1]) == 1 else None
-                    if isinstance(atom, Sym) and size.terms[0][0] == 1 and atom.name not in bound:
-                        bound.add(atom.name)
-                        get = f"shape[{k}]" if what == "shape" else f"stride({k})"
-                        self.emit(f"{atom.name} = {self.variable(name)}.{get}")
+            self.bind_sizes(name)
+
+    def bind_number(self, node: Node) -> None:
+        """The symbol that a number is, where it is one."""
+        fake = node.call.meta.get("val") if isinstance(node.call, FxNode) else None
+        if isinstance(fake, torch.SymInt) and fake.node.expr.is_Symbol and fake.node.expr.name not in self.bound:
+            self.bound.add(fake.node.expr.name)
+            self.emit(f"{fake.node.expr.name} = int({self.variable(node.name)})")
+
+    def bind_sizes(self, name: str) -> None:
+        """Symbols that a size or a stride of a tensor is."""
+        buffer = self.plan.buffers.get(name)
+        for what in ("shape", "strides"):
+            for k, size in enumerate(getattr(buffer, what, ())):
+                atom = size.terms[0][1][0] if len(size.terms) == 1 and len(size.terms[0][1]) == 1 else None
+                if isinstance(atom, Sym) and size.terms[0][0] == 1 and atom.name not in self.bound:
+                    self.bound.add(atom.name)
+                    get = f"shape[{k}]" if what == "shape" else f"stride({k})"
+                    self.emit(f"{atom.name} = {self.variable(name)}.{get}")
 
     def launch(self, step: KernelStep) -> None:
         for name in step.written:
@@ -242,16 +259,24 @@ class _Writer:
         name = self.variable(node.name)
         self.emit(f"{name} = {target}({', '.join(args)})")
         self.tensors.add(node.name)
+        self.bind_number(node)
         used = [b.name for b in node.outputs if b.name != node.name]
         for buffer in used:
             self.emit(f"{self.variable(buffer)} = {name}[{buffer.rpartition('.')[2]}]")
             self.tensors.add(buffer)
+        for b in node.outputs:
+            self.bind_sizes(b.name)
+            if node.kind is NodeKind.LIBRARY and b.strides:
+                v = self.variable(b.name)
+                self.emit(f"if {v}.stride() != {spell_sizes(b.strides)}: {v} = laid({v}, {spell_sizes(b.strides)})")
         if used:
             self.emit(f"del {name}")
             self.tensors.discard(node.name)
 
     def argument(self, value: Any) -> str:
         if isinstance(value, FxNode):
+            if value.name in self.graph.sizes:
+                return f"({spell_size(self.graph.sizes[value.name])})"
             name = self.graph.parts.get(value.name, value.name)
             return self.tensor(name) if name in self.plan.buffers else self.variable(name)
         if isinstance(value, list | tuple):
