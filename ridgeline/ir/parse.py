@@ -23,6 +23,7 @@ from ridgeline.ir.program import (
 )
 from ridgeline.ir.types import DTYPES, DType
 from ridgeline.ir.value import Value, cast, const, fold, iota, load, word
+from ridgeline.ir.words import WORDS
 
 TOKEN = re.compile(r"\s*(//|\+=|-?inf\b|nan\b|\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+|%?[A-Za-z_][\w.]*|%f?[\w.]*|\d+|.)")
 
@@ -129,7 +130,8 @@ class _Reader:
             return self.values[token]
         minus = token == "-"
         text = ("-" if minus else "") + (line.take() if minus else token)
-        line.take(":")
+        if not line.took(":"):
+            raise KeyError(text)
         dtype = DTYPES[line.take()]
         number = text == "True" if text in ("True", "False") else float(text) if dtype.is_float else int(text)
         return const(number, dtype)
@@ -164,6 +166,8 @@ class _Reader:
             combiner, part = line.take().rsplit(".", 1)
             axes = self.over(line)
             return fold(combiner, axes, *self.rest(line), part=int(part))
+        if op not in WORDS:
+            raise KeyError(op)
         return word(op, *self.rest(line))
 
     # ---- lines

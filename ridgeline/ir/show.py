@@ -187,7 +187,7 @@ def show_program(program: Program) -> str:
     """The text of a program."""
     p = _Printer()
     every = [s for phase in program.phases for s in statements(phase.body)]
-    accumulators = list(dict.fromkeys(s.accumulator for s in every if isinstance(s, Begin)))
+    accumulators = list(dict.fromkeys(s.accumulator for s in every if not isinstance(s, Compute | Loop | Put)))
     used = [v for s in every for v in _values(s)]
     indices = [i for s in every for i in _indices(s)] + [f.work for f in program.phases]
     buffers = [*program.buffers, *(s.buffer for s in program.scratch)]

@@ -317,7 +317,7 @@ class _Substitution:
             replaced = self.inline(out) if self.inline is not None else None
             return out if replaced is None else replaced
         if v.op == "iota":
-            return _make("iota", (), self.index(v.attr), v.dtype)
+            return iota(self.index(v.attr), v.dtype)
         return v if args == v.args else _make(v.op, args, v.attr, v.dtype)
 
     def _fold(self, v: Value) -> Value:

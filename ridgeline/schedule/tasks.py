@@ -11,7 +11,8 @@ from ridgeline.ir.index import Axis, Div, Index, IndexLike, Mod, Read, as_index
 from ridgeline.ir.kernel import Buffer, Mode
 from ridgeline.ir.program import RESULT
 from ridgeline.ir.types import DType
-from ridgeline.ir.value import Value, cast, fold, iota, load, loads, word
+from ridgeline.ir.value import Value, cast, fold, iota, load, loads
+from ridgeline.schedule import simplify
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,9 @@ def state_types(fold: Value) -> tuple[DType, ...]:
 
 
 class Rewriter:
-    """Rebuilds values bottom-up, each once. `before` may replace a value whole, `after` a rebuilt load."""
+    """Rebuilds values bottom-up, each once, and simpler where it can. `before` may replace a value whole, `after` a
+    rebuilt load.
+    """
 
     def __init__(self, before: Callable[[Value], Value | None], after: Callable[[Value], Value]) -> None:
         self.before, self.after = before, after
@@ -119,16 +122,20 @@ class Rewriter:
         return out
 
     def _rebuild(self, v: Value) -> Value:
+        if v.op == "const":
+            return v
         args = tuple(self.value(a) for a in v.args)
         if v.op == "load":
-            return self.after(load(v.attr.buffer, [self.index(i) for i in v.attr.index], v.attr.stored, *args))
+            index = [self.index(i) for i in v.attr.index]
+            out = simplify.load(v.attr.buffer, index, v.attr.stored, *(args or (None,)))
+            return self.after(out) if out.op == "load" else out
         if v.op == "iota":
             return iota(self.index(v.attr))
         if v.op == "cast":
             return cast(args[0], v.dtype)
         if v.op == "fold":
             return fold(v.attr.combiner, v.attr.axes, *args, part=v.attr.part)
-        return v if args == v.args else word(v.op, *args)
+        return simplify.word(v.op, args)
 
     def index(self, index: Index) -> Index:
         if not any(True for _ in index.reads):

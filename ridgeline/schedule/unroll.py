@@ -45,9 +45,8 @@ def unrolled(space: Space, axis: Axis) -> Space:
 
 def _at(value: Value, axis: Axis, position: int, known: dict[Value, Value]) -> Value:
     """A value at one position, reading results as they are now."""
-    images = {axis: as_index(position)}
-    out = substitute(value, images, lambda v: _named(v, known))
-    return out
+    at = substitute(value, {axis: as_index(position)}, lambda v: _named(v, known))
+    return Rewriter(lambda v: None, lambda v: v).value(at)
 
 
 def _named(v: Value, known: dict[Value, Value]) -> Value | None:
