@@ -37,6 +37,7 @@ def names(text: str) -> tuple[str, ...]:
 OWN = names("exp exp2 expm1 log log2 log10 log1p tanh erf sin cos sigmoid")  # polynomials of the prelude in f32
 LIBM = names("tan asin acos atan sinh cosh asinh acosh atanh erfc")
 GAMMA = names("erfinv lgamma digamma")
+CHAINED = (*OWN, "floor", "round", "trunc")  # also tried on a product, which the compiler might fuse into them
 UNARY_FLOAT = names("neg abs recip sqrt rsqrt floor ceil trunc round") + OWN + LIBM + GAMMA
 BINARY_FLOAT = names("add sub mul div div_trunc div_floor mod fmod min max copysign pow atan2 hypot nextafter")
 UNARY_INT = names("neg abs not")
@@ -112,6 +113,9 @@ def c_source() -> str:
         if t != BOOL:
             function(f"fma_{t}", (t, t, t), t, f"w_fma_{t}")
             lines += [f"void {f}_{t}_of(const e_{t} *a, e_{t} *o) {{ *o = {f}_{t}(load_{t}(a)); }}" for f in FOLDS]
+    for w in CHAINED:
+        lines.append(f"FN v_f32 {w}_of_product(v_f32 a, v_f32 b) {{ return w_{w}_f32(w_mul_f32(a, b)); }}")
+        function(f"{w}_of_product", ("f32", "f32"), "f32", f"{w}_of_product")
     for t in ("bf16", "f16"):
         function(f"round_{t}", ("f32",), "f32", f"round_{t}")
         function(f"to_{t}", ("f32",), t, "")

@@ -43,13 +43,21 @@ static void note(const char *word, double error, double x, double y, double got)
 static uint64_t state = 88172645463325252u;
 static uint64_t draw(void) { return state ^= state << 13, state ^= state >> 7, state ^= state << 17; }
 
+/* Whether there is nothing to note: NaN where it must be, or the nearest float once half a unit has been seen. */
+static int nearest(float got, double want) {
+    float rounded = (float)want;
+    return (got != got && want != want) || (worst >= 0.5 && !memcmp(&got, &rounded, 4));
+}
 #define EVERY_FLOAT(word, libm)                                                  \
     if (!strcmp(name, #word))                                                    \
         for (uint64_t u = 0; u < 1ull << 32; u += W) {                           \
             float x[W], r[W];                                                    \
             for (uint32_t i = 0; i < W; i++) memcpy(x + i, &(uint32_t){(uint32_t)u + i}, 4); \
             store_f32(r, w_##word##_f32(load_f32(x)));                           \
-            for (int i = 0; i < W; i++) note(#word, ulps32(r[i], libm((double)x[i])), x[i], 0, r[i]); \
+            for (int i = 0; i < W; i++) {                                        \
+                double want = libm((double)x[i]);                                \
+                if (!nearest(r[i], want)) note(#word, ulps32(r[i], want), x[i], 0, r[i]); \
+            }                                                                    \
         }
 #define RANDOM_DOUBLES(word, libm)                                               \
     if (!strcmp(name, #word "64"))                                               \

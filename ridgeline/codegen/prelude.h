@@ -190,8 +190,8 @@ typedef struct { x_u64 lo, hi; } v_u64;
 #define SEL(T, m, a, b) ((x_##T)(((M_##T)(a) & (m)) | (~(m) & (M_##T)(b))))
 #define ABS_f32(a) ((x_f32)((x_i32)(a) & 0x7fffffff))
 #define ABS_f64(a) ((x_f64)((x_i64)(a) & 0x7fffffffffffffff))
-#define SIGN_f32(a) ((x_i32)(a) & (int32_t)0x80000000)
-#define SIGN_f64(a) ((x_i64)(a) & (int64_t)0x8000000000000000)
+#define SIGN_f32(a) ((x_i32)(a) & INT32_MIN)
+#define SIGN_f64(a) ((x_i64)(a) & INT64_MIN)
 
 #if defined(__clang__) || __GNUC__ >= 12
 #define SHUFFLE(T, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
@@ -1185,9 +1185,9 @@ FN v_f32 w_expm1_f32(v_f32 a) {
     p = half * p + (half - 0.5f);
     return SEL(f32, ABS_f32(a) < 0x1p-25f, a, p + p);
 }
-FN v_f32 w_sigmoid_f32(v_f32 a) { /* from e = e^-|a|, which does not overflow; e / (1 + e) = e - e (e / (1 + e)) */
-    x_f32 e = w_exp_f32((x_f32)((x_i32)a | (int32_t)0x80000000)), q = 1.0f / (1.0f + e);
-    return SEL(f32, a < 0, e - e * (e * q), q);
+FN v_f32 w_sigmoid_f32(v_f32 a) { /* from e = e^-|a|, which does not overflow; 1 / (1 + e) = 1 - q, e / (1 + e) = e - e q */
+    x_f32 e = w_exp_f32((x_f32)((x_i32)a | INT32_MIN)), q = e / (1.0f + e), top = SEL(f32, a < 0, e, SPLAT(f32, 1));
+    return top - top * q;
 }
 FN v_f32 w_tanh_f32(v_f32 a) {
     x_f32 x = MIN_f32(SPLAT(f32, 10.0f), ABS_f32(a)), s = a * a;
@@ -1367,8 +1367,8 @@ FN x_f64 x_exp_f64(x_f64 x) {
     return SCALE_f64(p, n, t);
 }
 FN x_f64 x_sigmoid_f64(x_f64 a) {
-    x_f64 e = x_exp_f64((x_f64)((x_i64)a | (int64_t)0x8000000000000000)), q = 1.0 / (1.0 + e);
-    return SEL(f64, a < 0, e - e * (e * q), q);
+    x_f64 e = x_exp_f64((x_f64)((x_i64)a | INT64_MIN)), q = e / (1.0 + e), top = SEL(f64, a < 0, e, SPLAT(f64, 1));
+    return top - top * q;
 }
 FN x_f64 x_log_f64(x_f64 x) {
 #if defined(X512)
