@@ -46,13 +46,13 @@ def run_node(node: Node, arrays: dict[str, np.ndarray]) -> None:
 
 
 def evaluate_index(index: Any, axes: Any, arrays: dict[str, np.ndarray]) -> np.ndarray:
-
+    """An index expression over axes, as numbers."""
     return evaluate(iota(index), axes, arrays, {})
 
 
 def capture(fn: Callable[..., Any], *inputs: Any) -> Graph:
     """The operator graph of a function of tensors, without decompositions."""
-    return convert(make_fx(fn, tracing_mode="fake")(*inputs))
+    return convert(make_fx(lambda *tensors: fn(*tensors), tracing_mode="fake")(*inputs))
 
 
 def check_call(fn: Callable[..., Any], *inputs: Any, native: bool = True, tolerance: float | None = None) -> Graph:

@@ -16,7 +16,7 @@ from torch.fx import Interpreter
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-from ridgeline.capture.convert import FROM_TORCH, convert
+from ridgeline.capture.convert import convert
 from ridgeline.ir.graph import Graph, Node, NodeKind
 
 
@@ -87,7 +87,7 @@ def check_node(node: Node, values: dict[str, Any], tolerance: float | None) -> N
 
 def functional(fn: Callable[..., Any], *inputs: torch.Tensor) -> torch.fx.GraphModule:
     """fn as a graph of operators below autograd, none of which writes to an input."""
-    module = make_fx(fn, tracing_mode="fake")(*inputs)
+    module = make_fx(lambda *tensors: fn(*tensors), tracing_mode="fake")(*inputs)
     schemas = [getattr(n.target, "_schema", None) for n in module.graph.nodes]
     if any(s is not None and s.is_mutable for s in schemas):
         module = make_fx(torch.func.functionalize(module, remove="mutations"), tracing_mode="fake")(*inputs)
@@ -96,16 +96,22 @@ def functional(fn: Callable[..., Any], *inputs: torch.Tensor) -> torch.fx.GraphM
 
 def check_nodes(fn: Callable[..., Any], *inputs: torch.Tensor, tolerance: float | None = None) -> Graph:
     """Traces fn, checks every node that has a row, and gives the graph."""
+    given = [t.detach() for t in inputs]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        module = functional(fn, *inputs)
+        module = functional(fn, *given)
         graph = convert(module)
         recorder = _Recorder(module)
-        recorder.run(*inputs)
+        recorder.run(*given)
+        wrong = []
         for node in graph.nodes:
             sizes = [s.const for b in node.outputs for s in b.shape]
             if node.definitions and None not in sizes and "empty" not in node.operator:
-                check_node(node, recorder.values, tolerance)
+                try:
+                    check_node(node, recorder.values, tolerance)
+                except AssertionError as error:
+                    wrong.append(str(error))
+    assert not wrong, "\n".join(wrong)
     return graph
 
 
@@ -133,10 +139,13 @@ def as_function(op: Callable[..., Any], args: Any, kwargs: Any) -> Case:
 
 
 def with_backward(fn: Callable[..., Any], inputs: list[torch.Tensor]) -> Callable[..., Any]:
-    """The function and the gradients of the sum of squares of its outputs."""
+    """The function and the gradients of its outputs with respect to the inputs that want one (none: every float)."""
+    wanted = [t.requires_grad for t in inputs]
+    if not any(wanted):
+        wanted = [t.is_floating_point() for t in inputs]
 
     def both(*tensors: torch.Tensor) -> list[torch.Tensor]:
-        own = [t.detach().requires_grad_(t.is_floating_point()) for t in tensors]
+        own = [t.detach().requires_grad_(w) for t, w in zip(tensors, wanted, strict=True)]
         outs = fn(*own)
         tops = [o for o in outs if o.requires_grad]
         leaves = [t for t in own if t.requires_grad]
@@ -156,16 +165,13 @@ def op_database() -> dict[str, Any]:
     return {o.name + ("." + o.variant_test_name if o.variant_test_name else ""): o for o in op_db}
 
 
-def samples(name: str, dtype: torch.dtype, limit: int | None) -> Iterator[Case]:
-    """The first few sample inputs of an operator, spread over the list."""
+def samples(name: str, dtype: torch.dtype, limit: int | None, grad: bool = False) -> Iterator[Case]:
+    """Sample inputs of an operator, at most `limit` of them, spread over PyTorch's list."""
     info = op_database()[name]
     torch.manual_seed(0)
-    found = list(info.sample_inputs("cpu", dtype, requires_grad=False))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = list(info.sample_inputs("cpu", dtype, requires_grad=grad))
     step = 1 if limit is None else max(1, -(-len(found) // limit))
     for sample in found[::step]:
         yield as_function(info.op, (sample.input, *sample.args), sample.kwargs)
-
-
-def supported(dtype: torch.dtype) -> bool:
-    """Whether a type is one of ours."""
-    return dtype in FROM_TORCH

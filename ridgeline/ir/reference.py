@@ -56,7 +56,7 @@ def _digamma(x: float) -> float:
     if x == 0:
         return math.copysign(math.inf, -x)
     if x < 0:
-        fraction = x - math.trunc(x)
+        fraction = x - math.trunc(x) if math.isfinite(x) else 0
         return math.nan if fraction == 0 else _digamma(1 - x) - math.pi / math.tan(math.pi * fraction)
     shift = 0.0
     while x < 10:
@@ -82,7 +82,9 @@ def _integer_divide(how: str) -> Callable[[Array, Array], Array]:
         if a.dtype.kind == "f":
             return np.floor(a / b) if how == "div_floor" else np.trunc(a / b)
         safe = np.where(b == 0, 1, b)
-        q = a // safe if how == "div_floor" else np.sign(a) * np.sign(safe) * (np.abs(a) // np.abs(safe))
+        q = a // safe
+        if how == "div_trunc":
+            q = q + (((a - q * safe) != 0) & ((a < 0) != (safe < 0)))
         return np.where(b == 0, 0, q).astype(a.dtype)
 
     return apply

@@ -32,6 +32,7 @@ def scalar_tensor(number: Any, context: Context, **options: Any) -> Array:
 
 
 @index_row(
+    "aten._efficientzerotensor.default",
     *("aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default"),
     *("aten.empty.memory_format", "aten.empty_like.default", "aten.empty_strided.default"),
     *("aten.empty_permuted.default", "aten.new_empty.default", "aten.new_empty_strided.default"),

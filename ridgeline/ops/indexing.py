@@ -308,3 +308,24 @@ def channel_shuffle(x: Array, groups: int) -> Array:
     """(n, g k, ...) read as (n, k, g, ...)."""
     width = x.shape[1] // groups
     return x.reindex(x.shape, lambda n, c, *s: [n, (c % groups) * width + c // groups, *s])
+
+
+@index_row("aten.narrow_copy.default")
+def narrow_copy(x: Array, dim: int, start: IndexLike, length: IndexLike, context: Context) -> Array:
+    """y[i] = x[start + i] along a dimension."""
+    d = x.dim(dim)
+    first = counted(start, x.shape[d])
+    return x.reindex(context.out[0].shape, lambda *i: replaced(i, d, i[d] + first))
+
+
+@index_row("aten.linalg_cross.default")
+def cross(a: Array, b: Array, dim: int = -1, *, context: Context) -> Array:
+    """y[i] = a[i + 1] b[i + 2] - a[i + 2] b[i + 1], positions modulo 3 along a dimension."""
+    shape = context.out[0].shape
+    d = dim % len(shape)
+    x, y = a.expand(shape), b.expand(shape)
+
+    def turned(v: Array, by: int) -> Array:
+        return v.reindex(shape, lambda *i: replaced(i, d, (i[d] + by) % 3))
+
+    return turned(x, 1) * turned(y, 2) - turned(x, 2) * turned(y, 1)

@@ -418,6 +418,7 @@ def cudnn_rnn_backward(x: Array, weights: Sequence[Array], *rest: Any, context: 
     *("aten.nonzero.default", "aten.nonzero_static.default", "aten.masked_select.default"),
     *("aten.masked_scatter.default", "aten.masked_scatter_backward.default", "aten.repeat_interleave.Tensor"),
     *("aten._local_scalar_dense.default", "aten.equal.default", "aten.allclose.default"),
+    *("aten.as_strided_scatter.default", "aten._chunk_cat.default"),
     *("aten.resize.default", "aten.set.source_Tensor", "aten.view_as_real.default", "aten.view_as_complex.default"),
     *("aten._conj.default", "aten._neg_view.default", "aten.complex.default", "aten.real.default", "aten.imag.default"),
     *("aten._assert_async.msg", "aten._assert_scalar.default", "aten._assert_tensor_metadata.default"),
@@ -445,8 +446,21 @@ def moved(*args: Any, **options: Any) -> Flops:
     *("aten.linalg_matrix_exp.default", "aten.linalg_pinv.atol_rtol_tensor", "aten.lu_unpack.default"),
     *("aten.triangular_solve.default", "aten.geqrf.default", "aten.ormqr.default", "aten._ctc_loss.Tensor"),
     *("aten._ctc_loss.default", "aten._ctc_loss_backward.default", "aten._ctc_loss_backward.Tensor"),
+    *("aten.fractional_max_pool2d.default", "aten.fractional_max_pool2d_backward.default"),
+    *("aten.fractional_max_pool3d.default", "aten.fractional_max_pool3d_backward.default"),
+    *("aten._histogramdd_bin_edges.default", "aten._histogramdd_from_bin_cts.default"),
+    *("aten._histogramdd_from_bin_tensors.default", "aten.hash_tensor.default", "aten.index_reduce.default"),
+    *("aten._embedding_bag_backward.default", "aten._embedding_bag_per_sample_weights_backward.default"),
+    *("aten._segment_reduce_backward.default", "aten.gcd.default", "aten.lcm.default", "aten.polar.default"),
+    *(f"aten._upsample_{m}2d_aa{b}.default" for m in ("bilinear", "bicubic") for b in ("", "_backward")),
+    *("aten.grid_sampler_3d.default", "aten.grid_sampler_3d_backward.default", "aten.embedding_renorm.default"),
+    *("aten.igamma.default", "aten.igammac.default", "aten.special_zeta.default", "aten.special_airy_ai.default"),
+    *("aten.special_erfcx.default", "aten.special_log_ndtr.default", "aten._masked_softmax.default"),
+    *(f"aten.special_{s}chebyshev_polynomial_{k}.default" for s in ("", "shifted_") for k in "tuvw"),
+    *("aten.special_hermite_polynomial_h.default", "aten.special_hermite_polynomial_he.default"),
+    *("aten.special_laguerre_polynomial_l.default", "aten.special_legendre_polynomial_p.default"),
     *("aten._embedding_bag.default", "aten._embedding_bag_forward_only.default", "aten.segment_reduce.default"),
 )
 def unknown_work(*args: Any, **options: Any) -> Flops:
-    """Sorting, scanning, factorising, transforming: what it takes depends on ATen's method, so nobody can tell."""
+    """Sorting, scanning, factorising, iterating: what it takes depends on ATen's method, so nobody can tell."""
     return None

@@ -472,3 +472,13 @@ def frexp(x: Array, context: Context) -> tuple[Array, Array]:
         *(regular, tiny, guess + shift),
     )
     return mantissa, exponent
+
+
+@composite("aten.addr.default")
+def addr(x: Array, a: Array, b: Array, beta: Like = 1, alpha: Like = 1) -> Array:
+    """y[i, j] = beta * x[i, j] + alpha * a[i] * b[j]; with beta = 0 x is not read."""
+    column = a.reindex([a.shape[0], 1], lambda i, j: [i])
+    outer = pointwise(lambda u, v: word("and" if u.dtype is BOOL else "mul", scaled(u, alpha), v), column, b)
+    if not isinstance(beta, Value) and beta == 0:
+        return outer
+    return pointwise(lambda o, v: sum_of(scaled(v, beta), o), outer, x)

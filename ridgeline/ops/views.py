@@ -43,6 +43,7 @@ def view_and_copy(views: Sequence[str], copies: Sequence[str]) -> Callable[[Body
         "aten.detach.default",
         "aten.lift_fresh.default",
         "aten.lift.default",
+        "aten._conj_physical.default",
         "aten._lazy_clone.default",
     ],
     ["aten.alias_copy.default", "aten.detach_copy.default", "aten.lift_fresh_copy.default"],
