@@ -36,6 +36,9 @@ class Exact:
     def optimizer_step(self, optimizer: torch.optim.Optimizer) -> Callable[[], None] | None:
         return None
 
+    def clip(self, function: Any, gradients: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
+        return None
+
     @property
     def names(self) -> set[str]:
         return {name for name, _ in self.graphs}

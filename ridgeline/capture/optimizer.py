@@ -133,7 +133,7 @@ def graph_of(
     module = make_fx(play)(*_fakes(shapes, device, elements))
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     _put_numbers(module, dict(zip(runtime, placeholders[len(inputs) :], strict=True)), marks)
-    _Functional(module.graph).run()
+    _make_functional(module.graph)
     roles: list[str | int] = [*(ref.role for ref, _ in inputs), *runtime]
     kept = tuple(role for node, role in zip(placeholders, roles, strict=True) if node.users)
     for node in placeholders:
@@ -141,6 +141,16 @@ def graph_of(
             module.graph.erase_node(node)
     module.recompile()
     return Update(module, kept)
+
+
+def trace(
+    function: Callable[..., Any], shapes: Sequence[tuple[int, torch.dtype]], device: torch.device, elements: int
+) -> GraphModule:
+    """The same kind of graph of a function that changes its arguments: tensors of one dimension or none."""
+    module = make_fx(function)(*_fakes(shapes, device, elements))
+    _make_functional(module.graph)
+    module.recompile()
+    return module
 
 
 def _fakes(shapes: Sequence[tuple[int, torch.dtype]], device: torch.device, elements: int) -> list[torch.Tensor]:
@@ -224,6 +234,10 @@ def _put_numbers(module: GraphModule, scalars: Mapping[int, FxNode], marks: Mapp
         node.kwargs = {k: put(v) for k, v in node.kwargs.items()}
     if found != set(marks):
         raise LeftToTorch("a number of its step is lost on the way to ATen")
+
+
+def _make_functional(graph: FxGraph) -> None:
+    _Functional(graph).run()
 
 
 class _Functional:

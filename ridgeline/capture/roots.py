@@ -287,7 +287,7 @@ def _make_clip_call(runner: Runner, original: Any, parameters: Any, args: tuple,
     eager: Any = functools.partial(original, listed or (p for p in listed), *args, **kwargs)
     # With error_if_nonfinite the graph would have to look at its own values.
     looks = not gradients or kwargs.get("error_if_nonfinite") or len(args) > 2
-    return Call(
+    call = Call(
         root,
         id(original),
         _clip_gradients,
@@ -296,8 +296,9 @@ def _make_clip_call(runner: Runner, original: Any, parameters: Any, args: tuple,
         eager=eager,
         sign=functools.partial(Signature, root.name, ()),
         waits_for_optimizer=True,
-        compiled=eager if looks else None,
+        compiled=eager,
     )
+    return call if looks else replace(call, compiled=functools.partial(runner.clip, call))
 
 
 class _WithGradient:

@@ -37,6 +37,14 @@ class Engine(Protocol):
         Asked at every compiled step, so it keeps what it built; a new function means that something was compiled.
         """
 
+    def clip(
+        self, function: Callable[..., Any], gradients: Sequence[torch.Tensor], args: tuple, kwargs: dict[str, Any]
+    ) -> Callable[[], Any] | None:
+        """A function that clips gradients as `function(parameters, *args, **kwargs)` would; None when it has none.
+
+        Asked at every compiled step, like `optimizer_step`.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -81,6 +89,7 @@ class Runner:
         self._names: dict[str, dict[int, str]] = {}
         self._compiled: dict[tuple[int, int], tuple[Any, Callable[..., Any]]] = {}
         self._updates: dict[int, Callable[[], None] | None] = {}
+        self._clipping: Callable[[], Any] | None = None
         self.on_eager: Callable[[Call], None] | None = None  # told of eager calls until one is compiled
 
     @property
@@ -214,6 +223,17 @@ class Runner:
             self.steps.compiled(perf_counter() - begin)
         self._updates[key] = update
         return eager() if update is None else update()
+
+    def clip(self, call: Call) -> Any:
+        """Gradient clipping by the engine's own passes; when it has none, compiled like any function."""
+        begin = perf_counter()
+        clipping = self._engine.clip(*call.args)
+        if clipping is None:
+            return self.call_compiled(call)
+        if clipping is not self._clipping:
+            self._clipping = clipping
+            self.steps.compiled(perf_counter() - begin)
+        return clipping()
 
     @property
     def calls(self) -> tuple[RootCalls, ...]:

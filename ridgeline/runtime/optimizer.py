@@ -3,33 +3,26 @@
 `kernels_of` takes the steps of a compiled update and says how each kernel is launched, or why the update cannot be
 applied in pieces. A `Batch` lays out the pointers of all tensors once; a step then writes only what moved. On a target
 whose entries can `sweep` (C), large tensors are cut into pieces and all pieces are spread over the threads by one call;
-elsewhere it is one launch a tensor. A `Row` is one parameter with its state as it stands in memory.
+elsewhere it is one launch a tensor.
 """
 
 import ctypes
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import is_
 from typing import Any
 
 import torch
 
 from ridgeline.base.errors import LeftToTorch
-from ridgeline.ir.index import Axis, as_index
+from ridgeline.ir.index import as_index
 from ridgeline.ir.kernel import Kernel
 from ridgeline.ir.steps import KernelStep, Steps
 from ridgeline.runtime.execute import Launch
 
-Number = float | int
 PIECE_BYTES = 1 << 20  # moved by one piece: long against a call, short against a thread's share
-PARALLEL_BYTES = 1 << 18  # below this a second thread costs more than it saves
-C_TYPES: Mapping[torch.dtype, Any] = {
-    torch.float32: ctypes.c_float,
-    torch.float64: ctypes.c_double,
-    torch.int64: ctypes.c_int64,
-    torch.int32: ctypes.c_int32,
-}
+FOLD_ELEMENTS = 1 << 15  # folded into one result: few enough to stay exact in fp32
+PARALLEL_BYTES = 1 << 20  # below this a second thread costs more than it saves
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +41,27 @@ class UpdateKernel:
     @property
     def element_bytes(self) -> int:
         """Bytes moved for each element; a pointer that is read and written counts twice, as it is listed twice."""
-        return max(sum(self.strides), 1)
+        return max(sum(s for s in self.strides if s > 0), 1)
+
+    def pieces(self, counts: Sequence[int]) -> list[tuple[int, int, int]]:
+        """(tensor, first element, how many) for tensors of so many elements."""
+        folds = min(self.strides) < 0
+        most = FOLD_ELEMENTS if folds else 1 << 62 if self.whole else piece_elements(self.element_bytes)
+        return [
+            (row, first, min(most, count - first))
+            for row, count in enumerate(counts)
+            for first in range(0, count, most)
+        ]
 
 
 def kernels_of(
-    steps: Steps, launches: Mapping[str, tuple[Launch, tuple[str, ...]]]
+    steps: Steps, launches: Mapping[str, tuple[Launch, tuple[str, ...]]], partial: str | None = None
 ) -> tuple[tuple[UpdateKernel, ...], frozenset[int]]:
-    """The kernels of an update, and which inputs they write. Raises LeftToTorch when it is not elementwise."""
+    """The kernels of an update, and which inputs they write.
+
+    `partial` names an input that takes a fold over all elements; there is then one result for each piece of a tensor.
+    Raises LeftToTorch when the update is not elementwise otherwise.
+    """
     place = {name: k for k, name in enumerate(steps.graph.inputs)}
     out: list[UpdateKernel] = []
     written: set[int] = set()
@@ -65,23 +72,28 @@ def kernels_of(
         inputs = tuple(place.get(step.storage.get(own[b.name], own[b.name]), -1) for b in step.kernel.buffers)
         if -1 in inputs:
             raise LeftToTorch("its step stores a tensor between two kernels")
-        whole = check_elementwise(step.kernel)
-        strides = tuple(b.dtype.bytes if b.shape else 0 for b in step.kernel.buffers)
+        folds = partial is not None and any(k == place[partial] for k in inputs)
+        check_elementwise(step.kernel, folds)
+        strides = [b.dtype.bytes if b.shape else 0 for b in step.kernel.buffers]
+        if folds:
+            strides = [s or -b.dtype.bytes for s, b in zip(strides, step.kernel.buffers, strict=True)]
+        whole = not folds and any(not s.domain for s in step.kernel.stores)
         launch, symbols = launches[step.kernel.name]
-        out.append(UpdateKernel(launch, inputs, strides, len(symbols), whole))
+        out.append(UpdateKernel(launch, inputs, tuple(strides), len(symbols), whole))
         written |= {k for k, b in zip(inputs, step.kernel.buffers, strict=True) if b.name in step.kernel.written}
     return tuple(out), frozenset(written)
 
 
-def check_elementwise(kernel: Kernel) -> bool:
-    """Whether a kernel must see whole tensors. Raises LeftToTorch if elements depend on each other."""
-    here = {(), *((as_index(a),) for a in kernel.axes)}
-    loads = [v for v in kernel.values if v.op == "load"]
-    indices = [*(v.attr.index for v in loads), *(s.index for s in kernel.stores)]
-    if len(kernel.axes) > 1 or any(v.op in ("fold", "iota", "philox") for v in kernel.values) or not here >= {*indices}:
+def check_elementwise(kernel: Kernel, folds: bool) -> None:
+    """Raises LeftToTorch if elements depend on each other; `folds`: if they do otherwise than by a fold over all."""
+    values = kernel.values
+    bound = {a for v in values if v.op == "fold" for a in v.attr.axes}
+    here = {(), *((as_index(a),) for a in (*kernel.axes, *bound))}
+    indices = [*(v.attr.index for v in values if v.op == "load"), *(s.index for s in kernel.stores)]
+    alone = not any(v.op in ("iota", "philox") for v in values) and len(kernel.axes) <= 1 and here >= {*indices}
+    kept = not any(s.domain for s in kernel.stores) if folds else not bound
+    if not (alone and kept):
         raise LeftToTorch("its step is not elementwise")
-    domains: set[frozenset[Axis]] = {s.domain for s in kernel.stores}
-    return any(not d for d in domains)
 
 
 class Each:
@@ -99,15 +111,6 @@ class Each:
                 self.kernel.launch(pointers, (count,) * self.kernel.symbols)
 
 
-def pieces_of(counts: Sequence[int], most: int | None) -> list[tuple[int, int, int]]:
-    """(tensor, first element, how many) for all tensors, in pieces of at most so many elements."""
-    out: list[tuple[int, int, int]] = []
-    for row, count in enumerate(counts):
-        step = count if most is None else most
-        out += [(row, first, min(step, count - first)) for first in range(0, count, max(step, 1))]
-    return out
-
-
 def piece_elements(element_bytes: int) -> int:
     """Elements of one piece, a whole number of cache lines of any type."""
     return max(PIECE_BYTES // element_bytes // 1024, 1) * 1024
@@ -118,7 +121,7 @@ def lay_out(kernel: UpdateKernel, counts: Sequence[int]) -> Any:
     sweep = getattr(kernel.launch, "sweep", None)
     if sweep is None:
         return Each(kernel, counts)
-    pieces = pieces_of(counts, None if kernel.whole else piece_elements(kernel.element_bytes))
+    pieces = kernel.pieces(counts)
     parallel = sum(counts) * kernel.element_bytes > PARALLEL_BYTES and torch.get_num_threads() > 1
     return sweep(kernel.strides, len(counts), pieces, parallel)
 
@@ -170,53 +173,3 @@ class NumberTable:
 
     def at(self, answer: int, place: int) -> int:
         return self.address + 8 * (answer * self.width + place)
-
-
-class Row:
-    """One parameter and its state in memory. `roles` are the tensors a kernel is given; `hosts` keys of host state."""
-
-    __slots__ = (
-        *("addresses", "cells", "count", "held", "hosts_keys", "keys", "parameter"),
-        *("roles", "size", "state", "tensors"),
-    )
-
-    def __init__(
-        self,
-        parameter: torch.Tensor,
-        state: dict[str, Any] | None,
-        roles: Mapping[str, torch.Tensor],
-        hosts: Sequence[str],
-    ) -> None:
-        own: dict[str, Any] = state if state is not None else {}
-        self.parameter, self.state, self.roles, self.count = parameter, state, dict(roles), parameter.numel()
-        self.keys = tuple(k for k, v in own.items() if isinstance(v, torch.Tensor))
-        self.held = tuple(own[k] for k in self.keys)
-        self.hosts_keys = tuple(hosts)
-        self.size = len(own)
-        self.tensors = (parameter, *self.held)
-        self.addresses = [t.data_ptr() for t in self.tensors]
-        self.cells = [
-            C_TYPES[own[k].dtype].from_address(own[k].data_ptr()) if k in self.keys else None for k in self.hosts_keys
-        ]
-
-    def stands(self, state: dict[str, Any] | None) -> bool:
-        """Whether the parameter and its state are still the same tensors in the same places."""
-        return (
-            state is self.state
-            and (state is None or (len(state) == self.size and all(map(is_, map(state.get, self.keys), self.held))))
-            and [t.data_ptr() for t in self.tensors] == self.addresses
-        )
-
-    def hosts(self) -> tuple[Number, ...]:
-        """The host state: step counts and the like."""
-        if self.state is None:
-            return ()
-        pairs = zip(self.cells, self.hosts_keys, strict=True)
-        return tuple([self.state[k] if cell is None else cell.value for cell, k in pairs])
-
-    def put_hosts(self, values: Sequence[Number]) -> None:
-        for cell, key, value in zip(self.cells, self.hosts_keys, values, strict=True):
-            if cell is not None:
-                cell.value = value
-            elif self.state is not None:
-                self.state[key] = value

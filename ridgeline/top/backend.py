@@ -36,6 +36,7 @@ class Event:
     reason: str | None  # why it runs by torch
     moves: Sequence[MoveAccount] = ()  # of the partitioner
     calls: int = 0
+    tensors: int = 1  # that one launch covers, and eager mode takes one by one
     timings: list[list[float]] | None = None  # seconds of each step, one list a call, when it is to be timed
     run: Callable[[list[Any]], Any] = field(default=lambda args: args)
 

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import torch
 import typer
 from rich.console import Console
-from torch.optim import Optimizer
 
 from ridgeline.base.knobs import knobs_from
 from ridgeline.base.records import Account
@@ -30,7 +29,9 @@ from ridgeline.report.trace import to_trace
 from ridgeline.report.write import check_writable, write
 from ridgeline.top.account import account_of
 from ridgeline.top.backend import Backend
+from ridgeline.top.clip import Clips
 from ridgeline.top.engine import Engine
+from ridgeline.top.optimizer import Updates
 
 Action = Callable[[], int]
 
@@ -46,13 +47,12 @@ Shapes = Annotated[
 
 
 class Compiler:
-    """What the script runner asks for: a backend, and an update for an optimizer."""
+    """What the script runner asks for: a backend, updates for optimizers, and clipping of gradients."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-
-    def optimizer_step(self, optimizer: Optimizer) -> Callable[[], None] | None:
-        return None
+        self.optimizer_step = Updates(backend).optimizer_step
+        self.clip = Clips(backend).clip
 
 
 @explain.command(context_settings=OWN_ARGUMENTS)

@@ -3,12 +3,12 @@
 `Updates(backend)` is asked at every step for a function that does what `optimizer.step()` would. It asks a stand-in
 what the step would do now (capture/standin.py), compiles what it has not met through the stages that every graph goes
 through, and applies it to all tensors (runtime/optimizer.py). Each compiled update is an event of the backend in phase
-"optimizer", made as if all its tensors were one. What is not elementwise, makes new state, or is not one of
-torch.optim's steps is left to torch, with the reason kept.
+"optimizer"; its graph has the length of all its tensors together. What is not elementwise, makes new state, or is not
+one of torch.optim's steps is left to torch, with the reason kept.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,76 +19,114 @@ from torch.fx import Graph, GraphModule
 from torch.optim import Optimizer
 
 from ridgeline.base.errors import LeftToTorch
-from ridgeline.capture.optimizer import graph_of, layout_of, same_places
+from ridgeline.capture.optimizer import graph_of, layout_of
 from ridgeline.capture.root import current_root
 from ridgeline.capture.standin import Answer, Call, Layout, Standin
 from ridgeline.ir.steps import KernelStep
-from ridgeline.runtime.optimizer import Batch, NumberTable, Row, UpdateKernel, kernels_of
+from ridgeline.runtime.live import Row, View, pattern_of
+from ridgeline.runtime.optimizer import Batch, NumberTable, UpdateKernel, kernels_of
 from ridgeline.top.backend import Backend, Event
 from ridgeline.top.fallback import attempt
 from ridgeline.top.stages import compile_graph
 
 MOST_WAYS = 16  # compiled updates of one optimizer: beyond this its steps have too little in common
-MOST_BATCHES = 32  # sets of tensors whose pointers are kept laid out
+MOST_VIEWS = 16  # patterns of gradients whose pointers are kept laid out
 PATIENCE = 3  # refusals for one reason before it is taken to be lasting
 
 
-@dataclass
-class UpdateEvent(Event):
-    """A compiled update. Its graph has the length of all tensors together; `tensors` says how many there were."""
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What a stand-in is asked for all parameters that have this in common."""
 
-    tensors: int = 0
+    place: int  # of the group
+    standin: Standin
+    hosts: tuple[float | int, ...]
 
 
 @dataclass(eq=False)
 class _Compiled:
-    """One way through a step, compiled: numbers not in `runtime` are constants of its kernels."""
+    """One way through a step, compiled. `constants` are the numbers that its kernels hold, by place."""
 
-    event: UpdateEvent
+    event: Event
     kernels: tuple[UpdateKernel, ...]
     inputs: tuple[str | int, ...]
     written: frozenset[int]
     constants: Mapping[int, float]
-    batches: dict[tuple[int, ...], "_Layout"] = field(default_factory=dict)
 
-    @property
-    def runtime(self) -> tuple[int, ...]:
-        """The places of the numbers that kernels read."""
-        return tuple(k for k in self.inputs if isinstance(k, int))
+    def __post_init__(self) -> None:
+        self.runtime = tuple(k for k in self.inputs if isinstance(k, int))
 
-
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """One tensor in a step: its row, its gradient, and what its stand-in answered."""
-
-    row: Row
-    gradient: torch.Tensor
-    answer: Answer
-    shared: Mapping[str, torch.Tensor]
+    def fits(self, numbers: Sequence[float]) -> bool:
+        """Whether numbers differ from its own only where it reads them."""
+        return all(numbers[k] == v for k, v in self.constants.items())
 
 
-class _Layout:
-    """The pointers of one batch, and what they were laid out for."""
+class _Part:
+    """The rows of a view that one compiled update applies to, with their pointers laid out."""
 
-    def __init__(self, compiled: _Compiled, members: Sequence[_Member], device: torch.device) -> None:
-        rows = [m.row for m in members]
-        changing = [
-            r.roles[i] for r in rows for k, i in enumerate(compiled.inputs) if k in compiled.written and i in r.roles
-        ]
-        places = [t.data_ptr() for t in changing if t.numel()]
-        if len(set(places)) != len(places) or len({id(r.parameter) for r in rows}) != len(rows):
+    def __init__(self, compiled: _Compiled, view: View, members: Sequence[int], which: Sequence[int]) -> None:
+        self.compiled, self.members, self.whole = compiled, members, len(members) == len(view.rows)
+        rows = [view.rows[m] for m in members]
+        changing = [r.roles[i] for r in rows for k, i in enumerate(compiled.inputs) if k in compiled.written]
+        starts = [t.data_ptr() for t in changing if t.numel()]
+        if len(set(starts)) != len(starts) or len({id(r.parameter) for r in rows}) != len(rows):
             raise LeftToTorch("two of its parameters or states share memory", lasting=False)
-        self.rows = rows  # so that their numbers stay theirs
-        self.changing = [
-            *changing,
-            *(t for r in rows for k, t in zip(r.keys, r.held, strict=True) if k in r.hosts_keys),
-        ]
+        hosts = [r.state[k] for r in rows if r.state for k in r.hosts]
+        self.starts = frozenset(starts)
+        self.rows, self.changing = rows, [*changing, *(t for t in hosts if isinstance(t, torch.Tensor))]
+        self.questions = list(dict.fromkeys(which))
+        self.which = [self.questions.index(q) for q in which]
+        self.device = rows[0].parameter.device
         self.batch = Batch(compiled.kernels, [r.count for r in rows])
-        self.table = NumberTable(len(rows), len(compiled.runtime), device)
-        self.which: list[int] = []
+        self.table = NumberTable(len(self.questions), len(compiled.runtime), self.device)
         for k, role in enumerate(compiled.inputs):
-            if role in rows[0].roles:
-                self.batch.point(k, [r.roles[str(role)].data_ptr() for r in rows])
+            if isinstance(role, int):
+                column = compiled.runtime.index(role)
+                self.batch.point(k, [self.table.at(w, column) for w in self.which])
+            elif role in rows[0].roles:
+                self.batch.point(k, [r.roles[role].data_ptr() for r in rows])
+
+    def aim(self, gradients: Sequence[torch.Tensor]) -> list[int]:
+        """Where the gradients of its rows are."""
+        own = gradients if self.whole else [gradients[m] for m in self.members]
+        addresses = [g.data_ptr() for g in own]
+        if not self.starts.isdisjoint(addresses):
+            raise LeftToTorch("a gradient shares memory with a parameter", lasting=False)
+        return addresses
+
+    def run(
+        self, gradients: Sequence[int], answers: Sequence[Answer], shared: Sequence[Mapping[str, torch.Tensor]]
+    ) -> None:
+        """One step of its tensors. Answers and what belongs to groups come by question, gradients as addresses."""
+        compiled, batch = self.compiled, self.batch
+        mine = [answers[q] for q in self.questions]
+        self.table.write([[a.numbers[k] for k in compiled.runtime] for a in mine])
+        for place, role in enumerate(compiled.inputs):
+            if role == "gradient":
+                batch.point(place, gradients)
+            elif isinstance(role, str) and role in shared[self.questions[0]]:
+                batch.point(place, [shared[self.questions[w]][role].data_ptr() for w in self.which])
+        event = compiled.event
+        event.calls += 1
+        times = None
+        if event.timings is not None:
+            times = [0.0] * len(batch.calls)
+            event.timings.append(times)
+        batch.run(times, self.device)
+        for row, w in zip(self.rows, self.which, strict=True):
+            row.write_hosts(mine[w].hosts)
+        increment_version(self.changing)
+
+
+@dataclass(eq=False)
+class _Look:
+    """A view with the questions of its last step and the parts for the ways they were answered."""
+
+    view: View
+    questions: list[_Question]
+    which: list[int]
+    expected: list[Any]
+    parts: dict[tuple[Call, ...], list[_Part]]
 
 
 class _Optimizer:
@@ -96,9 +134,9 @@ class _Optimizer:
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self.rows: dict[int, tuple[Row, Standin]] = {}
         self.standins: dict[Layout, Standin] = {}
         self.compiled: dict[Call, _Compiled] = {}
+        self.looks: dict[tuple[bool, ...], _Look] = {}
         self.known: dict[str, bool] = {}
         self.refused: dict[str, int] = {}
         self.given_up = False
@@ -115,16 +153,62 @@ class _Optimizer:
 
         return update
 
-    # What the step would do.
-
     def plan(self, optimizer: Optimizer) -> None:
         """Fills `jobs` with all that the step does. Raises LeftToTorch; touches nothing before."""
         if getattr(optimizer, "grad_scale", None) is not None or getattr(optimizer, "found_inf", None) is not None:
             raise LeftToTorch("a GradScaler hands it its scale", lasting=False)
-        answers: dict[tuple[Any, ...], Answer] = {}
-        work: dict[Call, list[_Member]] = {}
-        changes: list[tuple[dict[str, Any], Mapping[str, Any]]] = []
-        live = 0
+        look = self.look(optimizer)
+        gradients = look.view.gradients()
+        if gradients is None:  # they lie otherwise than before
+            self.looks.clear()
+            look = self.look(optimizer)
+            gradients = look.view.gradients()
+        if gradients is None:
+            raise LeftToTorch("gradients lie in memory in another order than their parameters", lasting=False)
+        groups = optimizer.param_groups
+        answers = [q.standin.ask(optimizer, groups[q.place], q.hosts) for q in look.questions]
+        ends = tuple([a.end for a in answers])
+        parts = look.parts.get(ends)
+        if parts is None or not all(part.compiled.fits(answers[q].numbers) for part in parts for q in part.questions):
+            parts = look.parts[ends] = self.parts(optimizer, look, answers)
+        shared = [{k: groups[q.place][k] for k in q.standin.shared} for q in look.questions]
+        self.jobs = [partial(part.run, part.aim(gradients), answers, shared) for part in parts]
+        self.jobs += [
+            partial(groups[q.place].update, a.group) for q, a in zip(look.questions, answers, strict=True) if a.group
+        ]
+        look.questions = [_Question(q.place, q.standin, a.hosts) for q, a in zip(look.questions, answers, strict=True)]
+        look.expected = [value for w in look.which for value in answers[w].hosts]
+
+    # What there is.
+
+    def look(self, optimizer: Optimizer) -> _Look:
+        """The view of the optimizer as it stands, with the questions for this step."""
+        pattern = pattern_of(optimizer)
+        look = self.looks.get(pattern)
+        if look is None or not look.view.stands(optimizer):
+            if len(self.looks) >= MOST_VIEWS:
+                self.looks.clear()
+            view = self.view(optimizer)
+            look = self.looks[pattern] = _Look(view, [], [], [], {})
+            if not view.rows:
+                return look
+        view = look.view
+        if look.questions and view.cells is not None and [c.value for c in view.cells] == look.expected:
+            return look
+        pairs = zip(view.places, view.kinds, view.rows, strict=True)
+        every = [_Question(place, standin, row.read_hosts()) for place, standin, row in pairs]
+        number = {q: k for k, q in enumerate(dict.fromkeys(every))}
+        which = [number[q] for q in every]
+        if which != look.which:
+            look.parts.clear()
+        look.questions, look.which = list(number), which
+        return look
+
+    def view(self, optimizer: Optimizer) -> View:
+        """Every parameter with a gradient, with the stand-in of its layout."""
+        rows: list[Row] = []
+        places: list[int] = []
+        standins: list[Standin] = []
         for place, group in enumerate(optimizer.param_groups):
             if group.get("differentiable"):
                 raise LeftToTorch("it is differentiable")
@@ -132,49 +216,18 @@ class _Optimizer:
                 gradient = parameter.grad
                 if gradient is None:
                     continue
-                live += 1
-                row, standin = self.row(optimizer, group, parameter, gradient)
-                key = (place, standin, row.hosts())
-                answer = answers.get(key)
-                if answer is None:
-                    answer = answers[key] = standin.ask(optimizer, group, key[2])
-                    changes.append((group, answer.group))
-                shared = {k: group[k] for k in standin.shared} if standin.shared else {}
-                work.setdefault(answer.end, []).append(_Member(row, gradient, answer, shared))
-        self.jobs = [self.job(optimizer, end, members) for end, members in work.items()]
-        self.jobs += [partial(group.update, new) for group, new in changes if new]
-        if len(self.rows) > 2 * live:
-            keep = {id(p) for group in optimizer.param_groups for p in group["params"]}
-            self.rows = {k: v for k, v in self.rows.items() if k in keep}
-
-    def row(
-        self, optimizer: Optimizer, group: Mapping[str, Any], parameter: torch.Tensor, gradient: torch.Tensor
-    ) -> tuple[Row, Standin]:
-        """The row and the stand-in of a parameter; made anew when its tensors are no longer those they were."""
-        state: dict[str, Any] | None = optimizer.state.get(parameter)
-        found = self.rows.get(id(parameter))
-        if (
-            found is not None
-            and found[0].parameter is parameter
-            and found[0].stands(state)
-            and gradient.dtype is found[1].layout.gradient
-            and type(gradient) is torch.Tensor
-            and gradient.layout is torch.strided
-            and same_places(parameter, gradient)
-        ):
-            return found
-        if group.get("fused") and parameter.device.type != "cpu":
-            raise LeftToTorch("fused=True is one launch already")
-        if not parameter.dim() and not self.known:
-            self.learn(optimizer)
-        layout = layout_of(parameter, gradient, state, group, self.known)
-        standin = self.standins.get(layout)
-        if standin is None:
-            standin = self.standins[layout] = Standin(type(optimizer), layout)
-        own: dict[str, Any] = state or {}
-        roles = {"parameter": parameter} | {k: own[k] for k, _ in (*layout.full, *layout.cells)}
-        made = self.rows[id(parameter)] = Row(parameter, state, roles, [k for k, _ in layout.hosts]), standin
-        return made
+                if group.get("fused") and parameter.device.type != "cpu":
+                    raise LeftToTorch("fused=True is one launch already")
+                if not parameter.dim() and not self.known:
+                    self.learn(optimizer)
+                state: dict[str, Any] | None = optimizer.state.get(parameter)
+                layout = layout_of(parameter, gradient, state, group, self.known)
+                if layout not in self.standins:
+                    self.standins[layout] = Standin(type(optimizer), layout)
+                rows.append(Row(parameter, gradient, state, [k for k, _ in (*layout.full, *layout.cells)]))
+                places.append(place)
+                standins.append(self.standins[layout])
+        return View(optimizer, rows, places, standins)
 
     def learn(self, optimizer: Optimizer) -> None:
         """Which keys of a state have a parameter's shape, from parameters that have one."""
@@ -184,84 +237,58 @@ class _Optimizer:
 
     # How it is run.
 
-    def job(self, optimizer: Optimizer, end: Call, members: list[_Member]) -> Callable[[], None]:
-        """One compiled update over its tensors, ready to run."""
-        answers = list({id(m.answer): m.answer for m in members}.values())
-        compiled = self.compiled.get(end)
-        if compiled is None or any(a.numbers[k] != c for a in answers for k, c in compiled.constants.items()):
-            compiled = self.compiled[end] = self.compile(optimizer, end, members, answers, compiled)
-        key = tuple([id(m.row) for m in members])
-        layout = compiled.batches.get(key)
-        if layout is None:
-            if len(compiled.batches) >= MOST_BATCHES:
-                compiled.batches.clear()
-            layout = compiled.batches[key] = _Layout(compiled, members, members[0].row.parameter.device)
-        return partial(_run, compiled, layout, members, answers)
+    def parts(self, optimizer: Optimizer, look: _Look, answers: Sequence[Answer]) -> list[_Part]:
+        """The rows by the way they go, each way compiled."""
+        by_end: dict[Call, list[int]] = {}
+        for member, w in enumerate(look.which):
+            by_end.setdefault(answers[w].end, []).append(member)
+        out = []
+        for end, members in by_end.items():
+            which = [look.which[m] for m in members]
+            own = list(dict.fromkeys(which))
+            compiled = self.compiled.get(end)
+            if compiled is None or not all(compiled.fits(answers[q].numbers) for q in own):
+                elements = sum(look.view.rows[m].count for m in members)
+                questions = [(look.questions[q], answers[q]) for q in own]
+                compiled = self.compile(optimizer, questions, elements, len(members), compiled)
+                self.compiled[end] = compiled
+            out.append(_Part(compiled, look.view, members, which))
+        return out
 
     def compile(
         self,
         optimizer: Optimizer,
-        end: Call,
-        members: Sequence[_Member],
-        answers: Sequence[Answer],
+        answered: Sequence[tuple[_Question, Answer]],
+        elements: int,
+        tensors: int,
         before: _Compiled | None,
     ) -> _Compiled:
         """Compiles a way through the step; numbers seen to change are no constants."""
         if len(self.compiled) >= MOST_WAYS:
             raise LeftToTorch("its step takes another way every time")
-        member, first = members[0], answers[0]
-        standin = self.rows[id(member.row.parameter)][1]
-        group = next(g for g in optimizer.param_groups if any(p is member.row.parameter for p in g["params"]))
-        varying = set(standin.varying(optimizer, group, member.row.hosts(), first))
-        varying |= {k for a in answers for k, v in enumerate(a.numbers) if v != first.numbers[k]}
+        question, first = answered[0]
+        standin, device = question.standin, question.standin.layout.device
+        varying = set(standin.varying(optimizer, optimizer.param_groups[question.place], question.hosts, first))
+        varying |= {k for _, a in answered for k, v in enumerate(a.numbers) if v != first.numbers[k]}
         if before is not None:
             varying |= {*before.runtime, *(k for k, v in before.constants.items() if v != first.numbers[k])}
         inputs = [(g.ref, g.model) for g in standin.inputs]
-        device = standin.layout.device
-        elements = sum(m.row.count for m in members)
-        update = graph_of(end, inputs, device, first.numbers, frozenset(varying), elements)
-        name = f"{type(optimizer).__name__}.step{len(self.backend.events)}"
-        event = UpdateEvent(name, "optimizer", current_root(), update.module, None, None, tensors=len(members))
+        update = graph_of(first.end, inputs, device, first.numbers, frozenset(varying), elements)
         backend = self.backend
+        name = f"{type(optimizer).__name__}.step{len(backend.events)}"
+        event = Event(name, "optimizer", current_root(), update.module, None, None, tensors=tensors)
         compiled = event.compiled = compile_graph(update.module, name, backend.engine, backend.knobs)
         event.timings = [] if backend.timed else None
         event.run = compiled.run
         kernels = [s.kernel for s in compiled.steps.steps if isinstance(s, KernelStep)]
         found, written = kernels_of(compiled.steps, backend.engine.build(kernels, device))
-        if any(update.inputs[k] not in member.row.roles for k in written):
+        changed = {update.inputs[k] for k in written}
+        if changed - {"parameter", *standin.tensors}:
             raise LeftToTorch("its step changes gradients or what belongs to a group")
         backend.events.append(event)
         self.call = self.function()
         constants = {k: v for k, v in enumerate(first.numbers) if k not in update.inputs}
         return _Compiled(event, found, update.inputs, written, constants)
-
-
-def _run(compiled: _Compiled, layout: _Layout, members: Sequence[_Member], answers: Sequence[Answer]) -> None:
-    """One update of all its tensors."""
-    batch, table = layout.batch, layout.table
-    runtime = compiled.runtime
-    table.write([[a.numbers[k] for k in runtime] for a in answers])
-    number = {id(a): k for k, a in enumerate(answers)}
-    which = [number[id(m.answer)] for m in members]
-    if which != layout.which:
-        layout.which = which
-        for column, slot in enumerate(runtime):
-            batch.point(compiled.inputs.index(slot), [table.at(k, column) for k in which])
-    for place, role in enumerate(compiled.inputs):
-        if role == "gradient":
-            batch.point(place, [m.gradient.data_ptr() for m in members])
-        elif isinstance(role, str) and role in members[0].shared:
-            batch.point(place, [m.shared[role].data_ptr() for m in members])
-    event = compiled.event
-    event.calls += 1
-    times = None
-    if event.timings is not None:
-        times = [0.0] * len(batch.calls)
-        event.timings.append(times)
-    batch.run(times, table.device)
-    for m in members:
-        m.row.put_hosts(m.answer.hosts)
-    increment_version(layout.changing)
 
 
 class Updates:
@@ -297,7 +324,7 @@ class Updates:
         if kept.refused[reason] == (1 if left.lasting else PATIENCE):
             name = f"{type(optimizer).__name__}.step"
             empty = GraphModule(torch.nn.Module(), Graph())
-            self.backend.events.append(UpdateEvent(name, "optimizer", current_root(), empty, None, reason))
+            self.backend.events.append(Event(name, "optimizer", current_root(), empty, None, reason))
 
 
 def _try(kept: _Optimizer, optimizer: Optimizer) -> LeftToTorch | None:
