@@ -115,6 +115,7 @@ class Steps:
         self._gauge = Gauge()
         self._shapes = Shapes()
         self._cycle = Cycle()
+        self._due = Boundary.NONE
         self._optimizers_exist = False
         self._optimizer_stepped = False
         self._counted = 0
@@ -128,6 +129,7 @@ class Steps:
 
     def enter(self, root: Root, sign: Callable[[], Signature]) -> Mode:
         """A root call begins: how must it run? Ends the program when its steps are used up."""
+        self._end_due()
         step = self._open
         if step.mode is None:
             if self._limit is not None and self._counted >= self._limit:
@@ -150,7 +152,8 @@ class Steps:
             self._recorder.called(root, first_node, sequence_number())
         if self._optimizer_stepped or (waits_for_optimizer and self._optimizers_exist):
             return
-        self._end(self._cycle.event(key))
+        # Without an optimizer the step goes on to the next root: the backward pass and the update by hand are in it.
+        self._due = self._cycle.event(key)
 
     def backward_ended(self, root: Root, began: tuple[Mark, int]) -> None:
         """A backward pass ended: no root, but its seconds belong to the step."""
@@ -163,6 +166,7 @@ class Steps:
     def optimizer_stepped(self, key: int) -> None:
         """An optimizer has stepped; the last one of the round closes the step."""
         if not self._optimizer_stepped:
+            self._end_due()
             self._optimizer_stepped = True
             self._cycle = Cycle()
             if self.steps_seen:  # what ran before training began was another program
@@ -189,6 +193,10 @@ class Steps:
     @property
     def _watching(self) -> bool:
         return self._policy is Policy.MEASURE and len(self._kept) < _KEPT_STEPS
+
+    def _end_due(self) -> None:
+        due, self._due = self._due, Boundary.NONE
+        self._end(due)
 
     def _end(self, boundary: Boundary) -> None:
         if boundary is Boundary.STEP:
@@ -259,6 +267,7 @@ class Steps:
 
     def stop(self) -> None:
         """The program has ended; a step cut short in its recording is better than none."""
+        self._end_due()
         if self._recorded is None:
             self._recorded = self._recorder
         self._stop_recording()
