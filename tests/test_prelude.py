@@ -41,6 +41,8 @@ from prelude_loops import (
     names,
 )
 
+from ridgeline.codegen.cc import cpu_flags
+
 TORCH = {t: getattr(torch, {"i": "int", "u": "uint", "f": "float"}[t[0]] + t[1:]) for t in (*FLOATS, *INTS)}
 TORCH |= {BOOL: torch.bool, "bf16": torch.bfloat16, "f16": torch.float16}
 ATEN_INTS = ("i8", "i16", "i32", "i64", "u8")  # ATen has no arithmetic for the others
@@ -480,6 +482,19 @@ def test_memory_past_the_last_lane_is_not_touched(variant: str, tmp_path: Path) 
     source = GUARD.replace("CHECKS", " ".join(f"CHECK({t})" for t in STORAGE))
     program = compile_c(VARIANTS[variant], source, tmp_path / "guard")
     assert subprocess.run([program], check=False).returncode == 0
+
+
+SECTIONS = ("", "NEED_F64", "NEED_UNSIGNED", "NEED_SMALL", "NEED_HALF", "NEED_INDEXED", "NEED_MATH")
+
+
+@pytest.mark.skipif("sse2" not in cpu_flags(), reason="the compiler has other instruction sets")
+@pytest.mark.parametrize("variant", VARIANTS)  # compiled, not run
+def test_each_section_stands_alone(variant: str, tmp_path: Path) -> None:
+    """Without warnings, and beside the headers of C that a kernel may include."""
+    for section in SECTIONS:
+        flags = ("-DPRELUDE_SECTIONS", f"-D{section or 'NOTHING'}", "-Wall", "-Wextra", "-Werror", "-c")
+        source = '#include <stdlib.h>\n#include "prelude.h"\n#include <math.h>\n'
+        compile_c(VARIANTS[variant], source, tmp_path / "section", *flags)
 
 
 # ---- Folds

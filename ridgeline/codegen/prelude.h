@@ -21,8 +21,8 @@
  *   hsum_CT hprod_CT hmin_CT hmax_CT (an e_CT) hany_b hall_b (an int)
  * Memory past lane n is neither read nor written; 0 <= n <= W; p + W need not be valid; p need not be aligned.
  *
- * Words. All numbers: add sub mul neg abs fma min max div_trunc div_floor mod fmod eq ne lt le gt ge isnan isinf signbit.
- * Integers: and or xor not shl shr pow. b: and or xor not add mul min max eq ne lt le gt ge.
+ * Words. All numbers: add sub mul neg abs fma min max div_trunc div_floor mod fmod eq ne lt le gt ge isnan isinf
+ * signbit. Integers: and or xor not shl shr pow. b: and or xor not add mul min max eq ne lt le gt ge.
  * Floats: div recip sqrt rsqrt floor ceil trunc round copysign, and the section MATH.
  *
  * Sections. `#define PRELUDE_SECTIONS`, and of these only what the kernel uses; without it, all of them:
@@ -274,18 +274,18 @@ typedef struct { x_u64 lo, hi; } v_u64;
 #endif
 
 #if defined(SQRT_f32)
-#define ROUND_TO(T)                                              \
-    FN x_##T x_round_##T(x_##T a) { return ROUNDING_##T(a, 8); } \
-    FN x_##T x_floor_##T(x_##T a) { return ROUNDING_##T(a, 9); } \
-    FN x_##T x_ceil_##T(x_##T a) { return ROUNDING_##T(a, 10); } \
+#define ROUND_TO(T)                                               \
+    FN x_##T x_round_##T(x_##T a) { return ROUNDING_##T(a, 8); }  \
+    FN x_##T x_floor_##T(x_##T a) { return ROUNDING_##T(a, 9); }  \
+    FN x_##T x_ceil_##T(x_##T a) { return ROUNDING_##T(a, 10); }  \
     FN x_##T x_trunc_##T(x_##T a) { return ROUNDING_##T(a, 11); } \
     FN x_##T x_sqrt_##T(x_##T a) { return SQRT_##T(a); }
 #elif defined(__clang__) && __has_builtin(__builtin_elementwise_sqrt) && __has_builtin(__builtin_elementwise_roundeven)
-#define ROUND_TO(T)                                                                \
-    FN x_##T x_round_##T(x_##T a) { return __builtin_elementwise_roundeven(a); }   \
-    FN x_##T x_floor_##T(x_##T a) { return __builtin_elementwise_floor(a); }       \
-    FN x_##T x_ceil_##T(x_##T a) { return __builtin_elementwise_ceil(a); }         \
-    FN x_##T x_trunc_##T(x_##T a) { return __builtin_elementwise_trunc(a); }       \
+#define ROUND_TO(T)                                                              \
+    FN x_##T x_round_##T(x_##T a) { return __builtin_elementwise_roundeven(a); } \
+    FN x_##T x_floor_##T(x_##T a) { return __builtin_elementwise_floor(a); }     \
+    FN x_##T x_ceil_##T(x_##T a) { return __builtin_elementwise_ceil(a); }       \
+    FN x_##T x_trunc_##T(x_##T a) { return __builtin_elementwise_trunc(a); }     \
     FN x_##T x_sqrt_##T(x_##T a) { return __builtin_elementwise_sqrt(a); }
 #else
 /* Adding 2^mantissa and taking it off again rounds to an integer; larger numbers and NaN are left as they are. */
@@ -293,27 +293,27 @@ typedef struct { x_u64 lo, hi; } v_u64;
 #define BIG_f64 0x1p52
 #define ROOT_f32 __builtin_sqrtf
 #define ROOT_f64 __builtin_sqrt
-#define ROUND_TO(T)                                                                                  \
-    FN x_##T x_round_##T(x_##T a) {                                                                  \
-        x_##T s = ABS_##T(a), r = (s + BIG_##T) - BIG_##T;                                           \
-        return (x_##T)((M_##T)SEL(T, s < BIG_##T, r, s) | SIGN_##T(a));                              \
-    }                                                                                                \
-    FN x_##T x_trunc_##T(x_##T a) {                                                                  \
-        x_##T s = ABS_##T(a), r = (s + BIG_##T) - BIG_##T;                                           \
-        r -= SEL(T, r > s, SPLAT(T, 1), SPLAT(T, 0));                                                \
-        return (x_##T)((M_##T)SEL(T, s < BIG_##T, r, s) | SIGN_##T(a));                              \
-    }                                                                                                \
-    FN x_##T x_floor_##T(x_##T a) {                                                                  \
-        x_##T r = x_trunc_##T(a);                                                                    \
-        return r - SEL(T, r > a, SPLAT(T, 1), SPLAT(T, 0));                                          \
-    }                                                                                                \
-    FN x_##T x_ceil_##T(x_##T a) {                                                                   \
-        x_##T r = x_trunc_##T(a);                                                                    \
-        return r - SEL(T, r < a, SPLAT(T, -1), SPLAT(T, 0));                                         \
-    }                                                                                                \
-    FN x_##T x_sqrt_##T(x_##T a) {                                                                   \
-        for (unsigned i = 0; i < sizeof a / sizeof a[0]; i++) a[i] = ROOT_##T(a[i]);                 \
-        return a;                                                                                    \
+#define ROUND_TO(T)                                                                  \
+    FN x_##T x_round_##T(x_##T a) {                                                  \
+        x_##T s = ABS_##T(a), r = (s + BIG_##T) - BIG_##T;                           \
+        return (x_##T)((M_##T)SEL(T, s < BIG_##T, r, s) | SIGN_##T(a));              \
+    }                                                                                \
+    FN x_##T x_trunc_##T(x_##T a) {                                                  \
+        x_##T s = ABS_##T(a), r = (s + BIG_##T) - BIG_##T;                           \
+        r -= SEL(T, r > s, SPLAT(T, 1), SPLAT(T, 0));                                \
+        return (x_##T)((M_##T)SEL(T, s < BIG_##T, r, s) | SIGN_##T(a));              \
+    }                                                                                \
+    FN x_##T x_floor_##T(x_##T a) {                                                  \
+        x_##T r = x_trunc_##T(a);                                                    \
+        return r - SEL(T, r > a, SPLAT(T, 1), SPLAT(T, 0));                          \
+    }                                                                                \
+    FN x_##T x_ceil_##T(x_##T a) {                                                   \
+        x_##T r = x_trunc_##T(a);                                                    \
+        return r - SEL(T, r < a, SPLAT(T, -1), SPLAT(T, 0));                         \
+    }                                                                                \
+    FN x_##T x_sqrt_##T(x_##T a) {                                                   \
+        for (unsigned i = 0; i < sizeof a / sizeof a[0]; i++) a[i] = ROOT_##T(a[i]); \
+        return a;                                                                    \
     }
 #endif
 EACH_FLOAT(ROUND_TO)
@@ -492,65 +492,65 @@ FN x_u8 x_write_b(v_b a) { return (x_u8)I32_I8(a & 1); }
 
 #if defined(X512)
 #define FIRST(n) ((uint16_t)((1u << (n)) - 1))
-#define LOAD_N_4(T)                                                                                     \
-    FN v_##T load_n_##T(const e_##T *p, int n) {                                                        \
-        return (v_##T)__builtin_ia32_loaddqusi512_mask((const int *)p, (x_i32){0}, FIRST(n));           \
-    }                                                                                                   \
-    FN void store_n_##T(e_##T *p, v_##T v, int n) {                                                     \
-        __builtin_ia32_storedqusi512_mask((int *)p, (x_i32)v, FIRST(n));                                \
+#define LOAD_N_4(T)                                                                           \
+    FN v_##T load_n_##T(const e_##T *p, int n) {                                              \
+        return (v_##T)__builtin_ia32_loaddqusi512_mask((const int *)p, (x_i32){0}, FIRST(n)); \
+    }                                                                                         \
+    FN void store_n_##T(e_##T *p, v_##T v, int n) {                                           \
+        __builtin_ia32_storedqusi512_mask((int *)p, (x_i32)v, FIRST(n));                      \
     }
-#define LOAD_N_8(T)                                                                                           \
-    FN v_##T load_n_##T(const e_##T *p, int n) {                                                              \
-        return (v_##T){                                                                                       \
-            (x_##T)__builtin_ia32_loaddqudi512_mask((const long long *)p, (g_8di){0}, (uint8_t)FIRST(n)),     \
-            (x_##T)__builtin_ia32_loaddqudi512_mask((const long long *)p + 8, (g_8di){0}, FIRST(n) >> 8)};    \
-    }                                                                                                         \
-    FN void store_n_##T(e_##T *p, v_##T v, int n) {                                                           \
-        __builtin_ia32_storedqudi512_mask((long long *)p, (g_8di)v.lo, (uint8_t)FIRST(n));                    \
-        __builtin_ia32_storedqudi512_mask((long long *)p + 8, (g_8di)v.hi, FIRST(n) >> 8);                    \
+#define LOAD_N_8(T)                                                                                        \
+    FN v_##T load_n_##T(const e_##T *p, int n) {                                                           \
+        return (v_##T){                                                                                    \
+            (x_##T)__builtin_ia32_loaddqudi512_mask((const long long *)p, (g_8di){0}, (uint8_t)FIRST(n)),  \
+            (x_##T)__builtin_ia32_loaddqudi512_mask((const long long *)p + 8, (g_8di){0}, FIRST(n) >> 8)}; \
+    }                                                                                                      \
+    FN void store_n_##T(e_##T *p, v_##T v, int n) {                                                        \
+        __builtin_ia32_storedqudi512_mask((long long *)p, (g_8di)v.lo, (uint8_t)FIRST(n));                 \
+        __builtin_ia32_storedqudi512_mask((long long *)p + 8, (g_8di)v.hi, FIRST(n) >> 8);                 \
     }
-#define LOAD_N_2(T)                                                                                     \
-    FN v_##T load_n_##T(const e_##T *p, int n) {                                                        \
-        return (v_##T)__builtin_ia32_loaddquhi256_mask((const short *)p, (x_i16){0}, FIRST(n));         \
-    }                                                                                                   \
-    FN void store_n_##T(e_##T *p, v_##T v, int n) {                                                     \
-        __builtin_ia32_storedquhi256_mask((short *)p, (x_i16)v, FIRST(n));                              \
+#define LOAD_N_2(T)                                                                             \
+    FN v_##T load_n_##T(const e_##T *p, int n) {                                                \
+        return (v_##T)__builtin_ia32_loaddquhi256_mask((const short *)p, (x_i16){0}, FIRST(n)); \
+    }                                                                                           \
+    FN void store_n_##T(e_##T *p, v_##T v, int n) {                                             \
+        __builtin_ia32_storedquhi256_mask((short *)p, (x_i16)v, FIRST(n));                      \
     }
-#define LOAD_N_1(T)                                                                                     \
-    FN v_##T load_n_##T(const e_##T *p, int n) {                                                        \
-        return (v_##T)__builtin_ia32_loaddquqi128_mask((const char *)p, (g_16qi){0}, FIRST(n));         \
-    }                                                                                                   \
-    FN void store_n_##T(e_##T *p, v_##T v, int n) {                                                     \
-        __builtin_ia32_storedquqi128_mask((char *)p, (g_16qi)v, FIRST(n));                              \
+#define LOAD_N_1(T)                                                                             \
+    FN v_##T load_n_##T(const e_##T *p, int n) {                                                \
+        return (v_##T)__builtin_ia32_loaddquqi128_mask((const char *)p, (g_16qi){0}, FIRST(n)); \
+    }                                                                                           \
+    FN void store_n_##T(e_##T *p, v_##T v, int n) {                                             \
+        __builtin_ia32_storedquqi128_mask((char *)p, (g_16qi)v, FIRST(n));                      \
     }
 #elif defined(X256)
-#define LOAD_N_4(T)                                                                                  \
-    FN v_##T load_n_##T(const e_##T *p, int n) {                                                     \
-        return (v_##T)__builtin_ia32_maskloadd256((const x_i32 *)p, (x_i32){LANES} < n);             \
-    }                                                                                                \
-    FN void store_n_##T(e_##T *p, v_##T v, int n) {                                                  \
-        __builtin_ia32_maskstored256((x_i32 *)p, (x_i32){LANES} < n, (x_i32)v);                      \
+#define LOAD_N_4(T)                                                                      \
+    FN v_##T load_n_##T(const e_##T *p, int n) {                                         \
+        return (v_##T)__builtin_ia32_maskloadd256((const x_i32 *)p, (x_i32){LANES} < n); \
+    }                                                                                    \
+    FN void store_n_##T(e_##T *p, v_##T v, int n) {                                      \
+        __builtin_ia32_maskstored256((x_i32 *)p, (x_i32){LANES} < n, (x_i32)v);          \
     }
-#define LOAD_N_8(T)                                                                                             \
-    FN v_##T load_n_##T(const e_##T *p, int n) {                                                                \
-        return (v_##T){(x_##T)__builtin_ia32_maskloadq256((const g_4di *)p, (g_4di){LANES_LO} < n),             \
-                       (x_##T)__builtin_ia32_maskloadq256((const g_4di *)p + 1, (g_4di){LANES_HI} < n)};        \
-    }                                                                                                           \
-    FN void store_n_##T(e_##T *p, v_##T v, int n) {                                                             \
-        __builtin_ia32_maskstoreq256((g_4di *)p, (g_4di){LANES_LO} < n, (g_4di)v.lo);                           \
-        __builtin_ia32_maskstoreq256((g_4di *)p + 1, (g_4di){LANES_HI} < n, (g_4di)v.hi);                       \
+#define LOAD_N_8(T)                                                                                      \
+    FN v_##T load_n_##T(const e_##T *p, int n) {                                                         \
+        return (v_##T){(x_##T)__builtin_ia32_maskloadq256((const g_4di *)p, (g_4di){LANES_LO} < n),      \
+                       (x_##T)__builtin_ia32_maskloadq256((const g_4di *)p + 1, (g_4di){LANES_HI} < n)}; \
+    }                                                                                                    \
+    FN void store_n_##T(e_##T *p, v_##T v, int n) {                                                      \
+        __builtin_ia32_maskstoreq256((g_4di *)p, (g_4di){LANES_LO} < n, (g_4di)v.lo);                    \
+        __builtin_ia32_maskstoreq256((g_4di *)p + 1, (g_4di){LANES_HI} < n, (g_4di)v.hi);                \
     }
 #endif
-#define LOAD_N(T)                                               \
-    FN v_##T load_n_##T(const e_##T *p, int n) {                \
-        e_##T t[W] = {0};                                       \
-        __builtin_memcpy(t, p, (uint64_t)n * sizeof *p);          \
-        return load_##T(t);                                     \
-    }                                                           \
-    FN void store_n_##T(e_##T *p, v_##T v, int n) {             \
-        e_##T t[W];                                             \
-        store_##T(t, v);                                        \
-        __builtin_memcpy(p, t, (uint64_t)n * sizeof *p);          \
+#define LOAD_N(T)                                        \
+    FN v_##T load_n_##T(const e_##T *p, int n) {         \
+        e_##T t[W] = {0};                                \
+        __builtin_memcpy(t, p, (uint64_t)n * sizeof *p); \
+        return load_##T(t);                              \
+    }                                                    \
+    FN void store_n_##T(e_##T *p, v_##T v, int n) {      \
+        e_##T t[W];                                      \
+        store_##T(t, v);                                 \
+        __builtin_memcpy(p, t, (uint64_t)n * sizeof *p); \
     }
 #ifndef LOAD_N_4
 #define LOAD_N_4(T) LOAD_N(T)
@@ -565,54 +565,54 @@ FN x_u8 x_write_b(v_b a) { return (x_u8)I32_I8(a & 1); }
     FN v_##T load_##T(const e_##T *p) { return *(const u_##T *)p; } \
     FN void store_##T(e_##T *p, v_##T v) { *(u_##T *)p = v; }       \
     FN v_##T splat_##T(e_##T s) { return SPLAT(T, s); }
-#define LOAD_2(T)                                                                                               \
-    FN v_##T load_##T(const e_##T *p) { return (v_##T){*(const u_##T *)p, *(const u_##T *)(p + W / 2)}; }       \
-    FN void store_##T(e_##T *p, v_##T v) { *(u_##T *)p = v.lo, *(u_##T *)(p + W / 2) = v.hi; }                  \
+#define LOAD_2(T)                                                                                         \
+    FN v_##T load_##T(const e_##T *p) { return (v_##T){*(const u_##T *)p, *(const u_##T *)(p + W / 2)}; } \
+    FN void store_##T(e_##T *p, v_##T v) { *(u_##T *)p = v.lo, *(u_##T *)(p + W / 2) = v.hi; }            \
     FN v_##T splat_##T(e_##T s) { return (v_##T){SPLAT(T, s), SPLAT(T, s)}; }
 
 /* Strided and indexed memory, lane by lane; whole vectors unrolled, which GCC builds in registers. */
-#define READ_LANES(T, at)                                                    \
-    {                                                                        \
-        e_##T t[W] = {0};                                                    \
-        if (n == W) {                                                        \
-            _Pragma("GCC unroll 16") for (int i = 0; i < W; i++) t[i] = at;  \
-        } else {                                                             \
-            for (int i = 0; i < n; i++) t[i] = at;                           \
-        }                                                                    \
-        return load_##T(t);                                                  \
+#define READ_LANES(T, at)                                                   \
+    {                                                                       \
+        e_##T t[W] = {0};                                                   \
+        if (n == W) {                                                       \
+            _Pragma("GCC unroll 16") for (int i = 0; i < W; i++) t[i] = at; \
+        } else {                                                            \
+            for (int i = 0; i < n; i++) t[i] = at;                          \
+        }                                                                   \
+        return load_##T(t);                                                 \
     }
-#define WRITE_LANES(T, at, how)                          \
-    {                                                    \
-        e_##T t[W];                                      \
-        store_##T(t, v);                                 \
-        for (int i = 0; i < n; i++) at how t[i];         \
+#define WRITE_LANES(T, at, how)                  \
+    {                                            \
+        e_##T t[W];                              \
+        store_##T(t, v);                         \
+        for (int i = 0; i < n; i++) at how t[i]; \
     }
-#define LANE_LOADS(T)                                                                   \
-    FN v_##T load_s_##T(const e_##T *p, int64_t stride, int n)                          \
-    READ_LANES(T, p[i * stride])                                                        \
-    FN v_##T gather_##T(const e_##T *p, v_i64 idx, int n) {                             \
-        int64_t k[W];                                                                   \
-        store_i64(k, idx);                                                              \
-        READ_LANES(T, p[k[i]])                                                          \
-    }                                                                                   \
-    FN v_##T gather_m_##T(const e_##T *p, v_i64 idx, v_b mask, int n) {                 \
-        int64_t k[W];                                                                   \
-        int32_t m[W];                                                                   \
-        store_i64(k, idx), store_i32(m, mask);                                          \
-        READ_LANES(T, m[i] ? p[k[i]] : 0)                                               \
+#define LANE_LOADS(T)                                                   \
+    FN v_##T load_s_##T(const e_##T *p, int64_t stride, int n)          \
+    READ_LANES(T, p[i * stride])                                        \
+    FN v_##T gather_##T(const e_##T *p, v_i64 idx, int n) {             \
+        int64_t k[W];                                                   \
+        store_i64(k, idx);                                              \
+        READ_LANES(T, p[k[i]])                                          \
+    }                                                                   \
+    FN v_##T gather_m_##T(const e_##T *p, v_i64 idx, v_b mask, int n) { \
+        int64_t k[W];                                                   \
+        int32_t m[W];                                                   \
+        store_i64(k, idx), store_i32(m, mask);                          \
+        READ_LANES(T, m[i] ? p[k[i]] : 0)                               \
     }
-#define LANE_STORES(T)                                                                  \
-    FN void store_s_##T(e_##T *p, int64_t stride, v_##T v, int n)                       \
-    WRITE_LANES(T, p[i * stride], =)                                                    \
-    FN void scatter_##T(e_##T *p, v_i64 idx, v_##T v, int n) {                          \
-        int64_t k[W];                                                                   \
-        store_i64(k, idx);                                                              \
-        WRITE_LANES(T, p[k[i]], =)                                                      \
-    }                                                                                   \
-    FN void scatter_add_##T(e_##T *p, v_i64 idx, v_##T v, int n) {                      \
-        int64_t k[W];                                                                   \
-        store_i64(k, idx);                                                              \
-        WRITE_LANES(T, p[k[i]], +=)                                                     \
+#define LANE_STORES(T)                                             \
+    FN void store_s_##T(e_##T *p, int64_t stride, v_##T v, int n)  \
+    WRITE_LANES(T, p[i * stride], =)                               \
+    FN void scatter_##T(e_##T *p, v_i64 idx, v_##T v, int n) {     \
+        int64_t k[W];                                              \
+        store_i64(k, idx);                                         \
+        WRITE_LANES(T, p[k[i]], =)                                 \
+    }                                                              \
+    FN void scatter_add_##T(e_##T *p, v_i64 idx, v_##T v, int n) { \
+        int64_t k[W];                                              \
+        store_i64(k, idx);                                         \
+        WRITE_LANES(T, p[k[i]], +=)                                \
     }
 #if defined(X512) /* 3.7 G elements/s, against 1.6 lane by lane (Sapphire Rapids, 2026-11-30) */
 #define GATHER_4(p, i, k) __builtin_ia32_gatherdiv16si((h_i32){0}, p, (g_8di)(i), k, 4)
@@ -678,8 +678,8 @@ FN void stream_fence(void) {
 #define STREAM_2(T) \
     STREAM(T) FN void stream_##T(e_##T *p, v_##T v) { x_stream_##T(p, v.lo), x_stream_##T(p + W / 2, v.hi); }
 
-#define MEMORY(T, bytes, regs)                                                                   \
-    LOAD_N_##bytes(T) STREAM_##regs(T) INDEXED(T, bytes)                                         \
+#define MEMORY(T, bytes, regs)                           \
+    LOAD_N_##bytes(T) STREAM_##regs(T) INDEXED(T, bytes) \
     FN v_##T splat_load_##T(const e_##T *p) { return splat_##T(*p); }
 LOAD_2(i64)
 LOAD_1(i32)
@@ -723,24 +723,24 @@ MEMORY(u16, 2, 1)
     }                                                                                                             \
     FN void store_s_##T(e_##T *p, int64_t stride, v_##CT v, int n) { store_s_##R(p, stride, x_write_##T(v), n); } \
     FN void scatter_##T(e_##T *p, v_i64 idx, v_##CT v, int n) { scatter_##R(p, idx, x_write_##T(v), n); }
-#define SCATTER_ADD_HALF(T)                                                                         \
-    FN void scatter_add_##T(e_##T *p, v_i64 idx, v_f32 v, int n) {                                  \
-        float t[W];                                                                                 \
-        int64_t k[W];                                                                               \
-        store_f32(t, v), store_i64(k, idx);                                                         \
-        for (int i = 0; i < n; i++) store_n_##T(p + k[i], splat_load_##T(p + k[i]) + t[i], 1);      \
+#define SCATTER_ADD_HALF(T)                                                                    \
+    FN void scatter_add_##T(e_##T *p, v_i64 idx, v_f32 v, int n) {                             \
+        float t[W];                                                                            \
+        int64_t k[W];                                                                          \
+        store_f32(t, v), store_i64(k, idx);                                                    \
+        for (int i = 0; i < n; i++) store_n_##T(p + k[i], splat_load_##T(p + k[i]) + t[i], 1); \
     }
 #else
 #define INDEXED_AS(T, R, CT)
 #define SCATTER_ADD_HALF(T)
 #endif
-#define MEMORY_AS(T, R, CT)                                                                          \
-    FN v_##CT load_##T(const e_##T *p) { return x_read_##T(load_##R(p)); }                           \
-    FN v_##CT load_n_##T(const e_##T *p, int n) { return x_read_##T(load_n_##R(p, n)); }             \
-    FN v_##CT splat_load_##T(const e_##T *p) { return x_read_##T(splat_load_##R(p)); }               \
-    FN void store_##T(e_##T *p, v_##CT v) { store_##R(p, x_write_##T(v)); }                          \
-    FN void store_n_##T(e_##T *p, v_##CT v, int n) { store_n_##R(p, x_write_##T(v), n); }            \
-    FN void stream_##T(e_##T *p, v_##CT v) { stream_##R(p, x_write_##T(v)); }                        \
+#define MEMORY_AS(T, R, CT)                                                               \
+    FN v_##CT load_##T(const e_##T *p) { return x_read_##T(load_##R(p)); }                \
+    FN v_##CT load_n_##T(const e_##T *p, int n) { return x_read_##T(load_n_##R(p, n)); }  \
+    FN v_##CT splat_load_##T(const e_##T *p) { return x_read_##T(splat_load_##R(p)); }    \
+    FN void store_##T(e_##T *p, v_##CT v) { store_##R(p, x_write_##T(v)); }               \
+    FN void store_n_##T(e_##T *p, v_##CT v, int n) { store_n_##R(p, x_write_##T(v), n); } \
+    FN void stream_##T(e_##T *p, v_##CT v) { stream_##R(p, x_write_##T(v)); }             \
     INDEXED_AS(T, R, CT)
 MEMORY_AS(b, u8, b)
 #ifdef NEED_INDEXED
@@ -777,12 +777,12 @@ SCATTER_ADD_HALF(f16)
 #define TEST2(w, T, e) CAT(TEST2_, REGS_##T)(w, T, e)
 
 /* Rare words: lane by lane through a scalar function. */
-#define LANES1(w, T, f)                              \
-    FN v_##T w_##w##_##T(v_##T a) {                  \
-        e_##T t[W];                                  \
-        store_##T(t, a);                             \
-        for (int i = 0; i < W; i++) t[i] = f(t[i]);  \
-        return load_##T(t);                          \
+#define LANES1(w, T, f)                             \
+    FN v_##T w_##w##_##T(v_##T a) {                 \
+        e_##T t[W];                                 \
+        store_##T(t, a);                            \
+        for (int i = 0; i < W; i++) t[i] = f(t[i]); \
+        return load_##T(t);                         \
     }
 #define LANES2(w, T, f)                                   \
     FN v_##T w_##w##_##T(v_##T a, v_##T b) {              \
@@ -796,15 +796,15 @@ SCATTER_ADD_HALF(f16)
 
 #define SELECT_1(T) \
     FN v_##T select_##T(v_b m, v_##T a, v_##T b) { return SEL(T, NARROW_##T(m), a, b); }
-#define SELECT_2(T)                                                                           \
-    FN v_##T select_##T(v_b m, v_##T a, v_##T b) {                                            \
-        v_i64 n = cast_i32_i64(m);                                                            \
-        return (v_##T){SEL(T, n.lo, a.lo, b.lo), SEL(T, n.hi, a.hi, b.hi)};                   \
+#define SELECT_2(T)                                                         \
+    FN v_##T select_##T(v_b m, v_##T a, v_##T b) {                          \
+        v_i64 n = cast_i32_i64(m);                                          \
+        return (v_##T){SEL(T, n.lo, a.lo, b.lo), SEL(T, n.hi, a.hi, b.hi)}; \
     }
-#define NUMBER(T)                                                                             \
-    WORD2(add, T, a + b) WORD2(sub, T, a - b) WORD2(mul, T, a * b) WORD1(neg, T, -a)          \
-    TEST2(eq, T, a == b) TEST2(ne, T, a != b) TEST2(lt, T, a < b) TEST2(le, T, a <= b)        \
-    TEST2(gt, T, a > b) TEST2(ge, T, a >= b) CAT(SELECT_, REGS_##T)(T)                        \
+#define NUMBER(T)                                                                      \
+    WORD2(add, T, a + b) WORD2(sub, T, a - b) WORD2(mul, T, a * b) WORD1(neg, T, -a)   \
+    TEST2(eq, T, a == b) TEST2(ne, T, a != b) TEST2(lt, T, a < b) TEST2(le, T, a <= b) \
+    TEST2(gt, T, a > b) TEST2(ge, T, a >= b) CAT(SELECT_, REGS_##T)(T)                 \
     FN v_##T w_fma_##T(v_##T a, v_##T b, v_##T c) { return w_add_##T(w_mul_##T(a, b), c); } /* contracted */
 EACH_NUMBER(NUMBER)
 
@@ -819,27 +819,27 @@ EACH_NUMBER(NUMBER)
 #define ABS_u16 ABS_UNSIGNED
 #define ABS_u32 ABS_UNSIGNED
 #define ABS_u64 ABS_UNSIGNED
-#define INTEGER(T)                                                                            \
-    WORD2(and, T, a & b) WORD2(or, T, a | b) WORD2(xor, T, a ^ b) WORD1(not, T, ~a)           \
-    WORD2(min, T, SEL(T, a < b, a, b)) WORD2(max, T, SEL(T, a > b, a, b)) ABS_##T(T)          \
+#define INTEGER(T)                                                                   \
+    WORD2(and, T, a & b) WORD2(or, T, a | b) WORD2(xor, T, a ^ b) WORD1(not, T, ~a)  \
+    WORD2(min, T, SEL(T, a < b, a, b)) WORD2(max, T, SEL(T, a > b, a, b)) ABS_##T(T) \
     TEST1(isnan, T, (M_##T)(a & 0)) TEST1(isinf, T, (M_##T)(a & 0))
 EACH_INT(INTEGER)
 
 /* ATen: a shift by a negative number, or by the width or more, leaves 0, or the sign for a signed right shift. */
 #define IN_WIDTH(T, b) (((M_##T)(b) >= 0) & ((M_##T)(b) < BITS(T)))
-#define SHIFT(T)                                                                              \
-    WORD2(shl, T, (M_##T)(a << (b & (BITS(T) - 1))) & IN_WIDTH(T, b))                         \
+#define SHIFT(T)                                                      \
+    WORD2(shl, T, (M_##T)(a << (b & (BITS(T) - 1))) & IN_WIDTH(T, b)) \
     WORD2(shr, T, SEL(T, IN_WIDTH(T, b), a >> (b & (BITS(T) - 1)), a >> (BITS(T) - 1) >> ((e_##T)-1 > 0)))
 EACH_LARGE(SHIFT)
-#define SHIFT_SMALL(T) /* in 32 bits */                                                       \
-    FN v_##T w_shl_##T(v_##T a, v_##T b) {                                                    \
-        x_i32 x = cast_##T##_i32(a), n = cast_##T##_i32(b);                                   \
-        return (v_##T)NARROW_##T((x << (n & (BITS(T) - 1))) & (n >= 0) & (n < BITS(T)));      \
-    }                                                                                         \
-    FN v_##T w_shr_##T(v_##T a, v_##T b) {                                                    \
-        x_i32 x = cast_##T##_i32(a), n = cast_##T##_i32(b), out = (n < 0) | (n >= BITS(T));   \
-        n = (n & ~out) | (out & (BITS(T) - ((e_##T)-1 < 0)));                                 \
-        return (v_##T)NARROW_##T(x >> n);                                                     \
+#define SHIFT_SMALL(T) /* in 32 bits */                                                     \
+    FN v_##T w_shl_##T(v_##T a, v_##T b) {                                                  \
+        x_i32 x = cast_##T##_i32(a), n = cast_##T##_i32(b);                                 \
+        return (v_##T)NARROW_##T((x << (n & (BITS(T) - 1))) & (n >= 0) & (n < BITS(T)));    \
+    }                                                                                       \
+    FN v_##T w_shr_##T(v_##T a, v_##T b) {                                                  \
+        x_i32 x = cast_##T##_i32(a), n = cast_##T##_i32(b), out = (n < 0) | (n >= BITS(T)); \
+        n = (n & ~out) | (out & (BITS(T) - ((e_##T)-1 < 0)));                               \
+        return (v_##T)NARROW_##T(x >> n);                                                   \
     }
 
 /* ---- Words of bool --------------------------------------------------------------------------------------------- */
@@ -865,27 +865,27 @@ FN v_b select_b(v_b m, v_b a, v_b b) { return (a & m) | (b & ~m); }
 #define COPYSIGN(T, a, b) ((x_##T)((M_##T)ABS_##T(a) | SIGN_##T(b)))
 #define SMALLER(T) SEL(T, a != a, a, MIN_##T(a, b)) /* NaN wins */
 #define LARGER(T) SEL(T, a != a, a, MAX_##T(a, b))
-/* mod: as ATen's CPU kernel, where a zero keeps the sign of a. div_floor: div_floor_floating of c10/util/generic_math.h.
- * r = fmod(a, b). */
-#define FLOAT_MOD(T)                                                                          \
-    FN x_##T x_mod_##T(x_##T r, x_##T b) {                                                    \
-        return SEL(T, (r != 0) & ((b < 0) != (r < 0)), r + b, r);                             \
-    }                                                                                         \
-    FN x_##T x_div_floor_##T(x_##T a, x_##T b, x_##T r) {                                     \
-        x_##T q = a / b, one = SPLAT(T, 1), zero = SPLAT(T, 0), d = (a - r) / b;              \
-        d -= SEL(T, (r != 0) & ((b < 0) != (r < 0)), one, zero);                              \
-        x_##T f = x_floor_##T(d);                                                             \
-        f += SEL(T, d - f > (e_##T)0.5, one, zero);                                           \
-        return SEL(T, b == 0, q, SEL(T, d == 0, COPYSIGN(T, zero, q), f));                    \
+/* mod: as ATen's CPU kernel, where a zero keeps the sign of a. div_floor: div_floor_floating in
+ * c10/util/generic_math.h. r = fmod(a, b). */
+#define FLOAT_MOD(T)                                                             \
+    FN x_##T x_mod_##T(x_##T r, x_##T b) {                                       \
+        return SEL(T, (r != 0) & ((b < 0) != (r < 0)), r + b, r);                \
+    }                                                                            \
+    FN x_##T x_div_floor_##T(x_##T a, x_##T b, x_##T r) {                        \
+        x_##T q = a / b, one = SPLAT(T, 1), zero = SPLAT(T, 0), d = (a - r) / b; \
+        d -= SEL(T, (r != 0) & ((b < 0) != (r < 0)), one, zero);                 \
+        x_##T f = x_floor_##T(d);                                                \
+        f += SEL(T, d - f > (e_##T)0.5, one, zero);                              \
+        return SEL(T, b == 0, q, SEL(T, d == 0, COPYSIGN(T, zero, q), f));       \
     }
-#define FLOAT(T)                                                                              \
-    WORD1(abs, T, ABS_##T(a)) WORD2(div, T, a / b) WORD1(recip, T, 1 / a)                     \
-    WORD1(sqrt, T, x_sqrt_##T(a)) WORD1(rsqrt, T, 1 / x_sqrt_##T(a))                          \
-    WORD1(floor, T, x_floor_##T(a)) WORD1(ceil, T, x_ceil_##T(a))                             \
-    WORD1(trunc, T, x_trunc_##T(a)) WORD1(round, T, x_round_##T(a))                           \
-    WORD2(div_trunc, T, x_trunc_##T(a / b)) WORD2(copysign, T, COPYSIGN(T, a, b))             \
-    WORD2(min, T, SMALLER(T)) WORD2(max, T, LARGER(T))                                        \
-    TEST1(isnan, T, a != a) TEST1(isinf, T, ABS_##T(a) == (e_##T)INFINITY)                    \
+#define FLOAT(T)                                                                  \
+    WORD1(abs, T, ABS_##T(a)) WORD2(div, T, a / b) WORD1(recip, T, 1 / a)         \
+    WORD1(sqrt, T, x_sqrt_##T(a)) WORD1(rsqrt, T, 1 / x_sqrt_##T(a))              \
+    WORD1(floor, T, x_floor_##T(a)) WORD1(ceil, T, x_ceil_##T(a))                 \
+    WORD1(trunc, T, x_trunc_##T(a)) WORD1(round, T, x_round_##T(a))               \
+    WORD2(div_trunc, T, x_trunc_##T(a / b)) WORD2(copysign, T, COPYSIGN(T, a, b)) \
+    WORD2(min, T, SMALLER(T)) WORD2(max, T, LARGER(T))                            \
+    TEST1(isnan, T, a != a) TEST1(isinf, T, ABS_##T(a) == (e_##T)INFINITY)        \
     TEST1(signbit, T, (M_##T)a < 0) FLOAT_MOD(T)
 EACH_FLOAT(FLOAT)
 LANES2(fmod, f32, __builtin_fmodf)
@@ -960,8 +960,8 @@ FN v_f64 cast_u64_f64(v_u64 a) { return (v_f64){CONVERT(a.lo, x_f64), CONVERT(a.
     CAST1(f32, T, NARROW_##T(cast_f32_i32(a))) CAST2(T, i64, cast_i32_i64(cast_##T##_i32(a))) \
     CAST1(T, f32, cast_i32_f32(cast_##T##_i32(a)))
 #define SMALL_F64(T) CAST2(T, f64, cast_i32_f64(cast_##T##_i32(a)))
-#define SMALL_UNSIGNED(T)                                                                     \
-    CAST1(u32, T, NARROW_##T((x_i32)a)) CAST1(u64, T, NARROW_##T(cast_u64_i32(a)))            \
+#define SMALL_UNSIGNED(T)                                                          \
+    CAST1(u32, T, NARROW_##T((x_i32)a)) CAST1(u64, T, NARROW_##T(cast_u64_i32(a))) \
     CAST1(T, u32, cast_##T##_i32(a)) CAST2(T, u64, cast_i32_u64(cast_##T##_i32(a)))
 CAST1(i8, i32, I8_I32(a))
 CAST1(u8, i32, U8_I32(a))
@@ -996,8 +996,8 @@ EACH_SMALL(SHIFT_SMALL)
 /* b: what is not 0 is true, NaN too; true is 1. */
 FN v_b cast_i32_b(v_i32 a) { return a != 0; }
 FN v_i32 cast_b_i32(v_b a) { return a & 1; }
-#define BOOL(T)                                                          \
-    FN v_b cast_##T##_b(v_##T a) { return w_ne_##T(a, splat_##T(0)); }   \
+#define BOOL(T)                                                        \
+    FN v_b cast_##T##_b(v_##T a) { return w_ne_##T(a, splat_##T(0)); } \
     FN v_##T cast_b_##T(v_b a) { return cast_i32_##T(a & 1); }
 EACH_FLOAT(BOOL)
 EACH_SMALL(BOOL)
@@ -1008,17 +1008,17 @@ BOOL(i64)
 /* Never traps: division by zero gives 0 (ATen raises, which is a guard elsewhere), the least number over -1 wraps.
  * A quotient of integers of n bits is exact, once truncated, in a float type of more than n bits of fraction. */
 
-#define FLOORED(T)                                                                            \
-    FN v_##T w_mod_##T(v_##T a, v_##T b) {                                                    \
-        v_##T r = w_fmod_##T(a, b);                                                           \
-        return r + (b & (r != 0) & ((r ^ b) < 0));                                            \
-    }                                                                                         \
-    FN v_##T w_div_floor_##T(v_##T a, v_##T b) {                                              \
-        v_##T q = w_div_trunc_##T(a, b), r = a - q * b;                                       \
-        return q + ((b != 0) & (r != 0) & ((r ^ b) < 0));                                     \
+#define FLOORED(T)                                        \
+    FN v_##T w_mod_##T(v_##T a, v_##T b) {                \
+        v_##T r = w_fmod_##T(a, b);                       \
+        return r + (b & (r != 0) & ((r ^ b) < 0));        \
+    }                                                     \
+    FN v_##T w_div_floor_##T(v_##T a, v_##T b) {          \
+        v_##T q = w_div_trunc_##T(a, b), r = a - q * b;   \
+        return q + ((b != 0) & (r != 0) & ((r ^ b) < 0)); \
     }
-#define FLOORED_UNSIGNED(T)                                                                   \
-    FN v_##T w_mod_##T(v_##T a, v_##T b) { return w_fmod_##T(a, b); }                         \
+#define FLOORED_UNSIGNED(T)                                           \
+    FN v_##T w_mod_##T(v_##T a, v_##T b) { return w_fmod_##T(a, b); } \
     FN v_##T w_div_floor_##T(v_##T a, v_##T b) { return w_div_trunc_##T(a, b); }
 #define FLOORED_i8 FLOORED
 #define FLOORED_i16 FLOORED
@@ -1026,17 +1026,17 @@ BOOL(i64)
 #define FLOORED_u16 FLOORED_UNSIGNED
 #define FMOD(T) \
     FN v_##T w_fmod_##T(v_##T a, v_##T b) { return SEL(T, b != 0, a - w_div_trunc_##T(a, b) * b, b); }
-#define DIVIDE_32(T)                                                                          \
-    FN v_##T w_div_trunc_##T(v_##T a, v_##T b) {                                              \
-        v_f64 x = cast_##T##_f64(a), y = cast_##T##_f64(SEL(T, b == 0, SPLAT(T, 1), b));      \
-        return SEL(T, b != 0, cast_f64_##T((v_f64){x.lo / y.lo, x.hi / y.hi}), b);            \
-    }                                                                                         \
+#define DIVIDE_32(T)                                                                     \
+    FN v_##T w_div_trunc_##T(v_##T a, v_##T b) {                                         \
+        v_f64 x = cast_##T##_f64(a), y = cast_##T##_f64(SEL(T, b == 0, SPLAT(T, 1), b)); \
+        return SEL(T, b != 0, cast_f64_##T((v_f64){x.lo / y.lo, x.hi / y.hi}), b);       \
+    }                                                                                    \
     FMOD(T)
-#define DIVIDE_SMALL(T)                                                                       \
-    FN v_##T w_div_trunc_##T(v_##T a, v_##T b) {                                              \
-        v_f32 y = cast_##T##_f32(SEL(T, b == 0, SPLAT(T, 1), b));                             \
-        return SEL(T, b != 0, cast_f32_##T(cast_##T##_f32(a) / y), b);                        \
-    }                                                                                         \
+#define DIVIDE_SMALL(T)                                                \
+    FN v_##T w_div_trunc_##T(v_##T a, v_##T b) {                       \
+        v_f32 y = cast_##T##_f32(SEL(T, b == 0, SPLAT(T, 1), b));      \
+        return SEL(T, b != 0, cast_f32_##T(cast_##T##_f32(a) / y), b); \
+    }                                                                  \
     FMOD(T) FLOORED_##T(T)
 EACH_SMALL(DIVIDE_SMALL)
 DIVIDE_32(i32)
@@ -1098,18 +1098,18 @@ FN int hall_b(v_b m) { return !hany_b(~m); }
 #define FOLD_4(T, e) FOLD_STEP(T, 2, 4, e) FOLD_STEP(T, 1, 4, e)
 #define FOLD_8(T, e) FOLD_STEP(T, 4, 8, e) FOLD_STEP(T, 2, 8, e) FOLD_STEP(T, 1, 8, e)
 #define FOLD_16(T, e) FOLD_STEP(T, 8, 16, e) FOLD_STEP(T, 4, 16, e) FOLD_STEP(T, 2, 16, e) FOLD_STEP(T, 1, 16, e)
-#define FOLD_OF_1(name, T, e)           \
-    FN e_##T name##_##T(v_##T v) {     \
-        x_##T a = v, b;                \
-        CAT(FOLD_, W)(T, e)            \
-        return a[0];                   \
+#define FOLD_OF_1(name, T, e)      \
+    FN e_##T name##_##T(v_##T v) { \
+        x_##T a = v, b;            \
+        CAT(FOLD_, W)(T, e)        \
+        return a[0];               \
     }
-#define FOLD_OF_2(name, T, e)          \
-    FN e_##T name##_##T(v_##T v) {     \
-        x_##T a = v.lo, b = v.hi;      \
-        a = (e);                       \
-        CAT(FOLD_, HALF_W)(T, e)       \
-        return a[0];                   \
+#define FOLD_OF_2(name, T, e)      \
+    FN e_##T name##_##T(v_##T v) { \
+        x_##T a = v.lo, b = v.hi;  \
+        a = (e);                   \
+        CAT(FOLD_, HALF_W)(T, e)   \
+        return a[0];               \
     }
 #define FOLD(name, T, e) CAT(FOLD_OF_, REGS_##T)(name, T, e)
 #define FLOAT_FOLDS(T) \
@@ -1140,8 +1140,8 @@ FN x_f32 x_scale_f32(x_f32 p, x_i32 k) {
 #endif
 
 /* exp of x in [-104, 89]: x = n ln2 + r. */
-#define EXP_REDUCE(x)                                                                     \
-    x_f32 t = x * 0x1.715476p+0f + MAGIC_f32, n = t - MAGIC_f32;                          \
+#define EXP_REDUCE(x)                                            \
+    x_f32 t = x * 0x1.715476p+0f + MAGIC_f32, n = t - MAGIC_f32; \
     x_f32 r = (x - n * LN2_HI) - n * LN2_LO;
 FN x_f32 x_exp_poly(x_f32 r) {
     x_f32 p = r * 0x1.6a3fbcp-10f + 0x1.1239e0p-7f;
@@ -1185,7 +1185,8 @@ FN v_f32 w_expm1_f32(v_f32 a) {
     p = half * p + (half - 0.5f);
     return SEL(f32, ABS_f32(a) < 0x1p-25f, a, p + p);
 }
-FN v_f32 w_sigmoid_f32(v_f32 a) { /* from e = e^-|a|, which does not overflow; 1 / (1 + e) = 1 - q, e / (1 + e) = e - e q */
+/* From e = e^-|a|, which does not overflow, and q = e / (1 + e): 1 / (1 + e) = 1 - q and q = e - e q. */
+FN v_f32 w_sigmoid_f32(v_f32 a) {
     x_f32 e = w_exp_f32((x_f32)((x_i32)a | INT32_MIN)), q = e / (1.0f + e), top = SEL(f32, a < 0, e, SPLAT(f32, 1));
     return top - top * q;
 }
@@ -1219,19 +1220,19 @@ FN v_f32 w_erf_f32(v_f32 a) {
 
 /* x = 2^e (1 + f), f in [-1/4, 1/2). */
 #if defined(X512) /* zero, infinity, NaN and negative numbers come out as they must: e is -inf or inf, or f is NaN */
-#define SPLIT_f32(x, e, f)                                                                             \
-    x_f32 f = __builtin_ia32_getmantps512_mask(x, 11, (x_f32){0}, (uint16_t)-1, 4);                    \
-    x_f32 e = __builtin_ia32_getexpps512_mask(x, (x_f32){0}, (uint16_t)-1, 4);                         \
-    e += SEL(f32, f < 1, SPLAT(f32, 1), SPLAT(f32, 0));                                                \
+#define SPLIT_f32(x, e, f)                                                          \
+    x_f32 f = __builtin_ia32_getmantps512_mask(x, 11, (x_f32){0}, (uint16_t)-1, 4); \
+    x_f32 e = __builtin_ia32_getexpps512_mask(x, (x_f32){0}, (uint16_t)-1, 4);      \
+    e += SEL(f32, f < 1, SPLAT(f32, 1), SPLAT(f32, 0));                             \
     f -= 1;
 #define LOG_ENDS_f32(x, r) (r)
 #else
-#define SPLIT_f32(x, e, f)                                                                             \
+#define SPLIT_f32(x, e, f)                                                                                 \
     x_i32 tiny = (x) < 0x1p-126f, i = (x_i32)SEL(f32, tiny, (x) * 0x1p23f, x), k = (i - 0x3f400000) >> 23; \
-    x_f32 f = (x_f32)(i - (k << 23)) - 1;                                                              \
+    x_f32 f = (x_f32)(i - (k << 23)) - 1;                                                                  \
     x_f32 e = CONVERT(k - (tiny & 23), x_f32);
-#define LOG_ENDS_f32(x, r)                                                                             \
-    SEL(f32, ((x) > 0) & ((x) < INFINITY), r,                                                          \
+#define LOG_ENDS_f32(x, r)                    \
+    SEL(f32, ((x) > 0) & ((x) < INFINITY), r, \
         SEL(f32, (x) == 0, SPLAT(f32, -INFINITY), SEL(f32, (x) < 0, SPLAT(f32, NAN), x)))
 #endif
 FN x_f32 x_log_poly(x_f32 e, x_f32 f) {
@@ -1318,21 +1319,21 @@ FN x_f32 x_sin_cos(x_f32 x, int quarter) {
     c = c * s + 1.0f;
     return (x_f32)((x_i32)SEL(f32, (q & 1) != 0, c, p) ^ ((q & 2) << 30));
 }
-#define TRIG(w, quarter, libm)                                                                 \
-    COLD void x_##w##_large(const float *x, float *r) {                                        \
-        for (int i = 0; i < W; i++)                                                            \
-            if (!(__builtin_fabsf(x[i]) <= TRIG_LIMIT)) r[i] = libm(x[i]);                               \
-    }                                                                                          \
-    FN v_f32 w_##w##_f32(v_f32 x) {                                                            \
-        x_f32 r = x_sin_cos(x, quarter);                                                       \
-        if (!quarter) r = SEL(f32, x == 0, x, r); /* -0.0 */                                   \
-        if (__builtin_expect(hany_b(ABS_f32(x) > TRIG_LIMIT), 0)) {                            \
-            float s[W], t[W];                                                                  \
-            store_f32(s, x), store_f32(t, r);                                                  \
-            x_##w##_large(s, t);                                                               \
-            r = load_f32(t);                                                                   \
-        }                                                                                      \
-        return r;                                                                              \
+#define TRIG(w, quarter, libm)                                             \
+    COLD void x_##w##_large(const float *x, float *r) {                    \
+        for (int i = 0; i < W; i++)                                        \
+            if (!(__builtin_fabsf(x[i]) <= TRIG_LIMIT)) r[i] = libm(x[i]); \
+    }                                                                      \
+    FN v_f32 w_##w##_f32(v_f32 x) {                                        \
+        x_f32 r = x_sin_cos(x, quarter);                                   \
+        if (!quarter) r = SEL(f32, x == 0, x, r); /* -0.0 */               \
+        if (__builtin_expect(hany_b(ABS_f32(x) > TRIG_LIMIT), 0)) {        \
+            float s[W], t[W];                                              \
+            store_f32(s, x), store_f32(t, r);                              \
+            x_##w##_large(s, t);                                           \
+            r = load_f32(t);                                               \
+        }                                                                  \
+        return r;                                                          \
     }
 TRIG(sin, 0, __builtin_sinf)
 TRIG(cos, 1, __builtin_cosf)
@@ -1487,26 +1488,26 @@ FN double x_lgamma_f64(double x) { int sign; return lgamma_r(x, &sign); }
 
 /* ATen/native/Math.h, calc_erfinv, which follows libgenloc (G. L. Pavlis; Copyright (c) 2014 Indiana University, New
  * BSD License): a rational start, then two steps of Newton. */
-#define ERFINV(T, f)                                                                          \
-    COLD e_##T x_erfinv_##T(e_##T y) {                                                        \
-        const e_##T a[] = {0.886226899, -1.645349621, 0.914624893, -0.140543331};             \
-        const e_##T b[] = {-2.118377725, 1.442710462, -0.329097515, 0.012229801};             \
-        const e_##T c[] = {-1.970840454, -1.624906493, 3.429567803, 1.641345311};             \
-        const e_##T d[] = {3.543889200, 1.637067800}, slope = 1.12837916709551257390;         \
-        e_##T s = __builtin_fabs##f(y), z, x;                                                 \
-        if (s > 1) return (e_##T)NAN;                                                         \
-        if (s == 1) return __builtin_copysign##f((e_##T)INFINITY, y);                         \
-        if (s <= (e_##T)0.7) {                                                                \
-            z = y * y;                                                                        \
-            x = y * (((a[3] * z + a[2]) * z + a[1]) * z + a[0]);                              \
-            x /= (((b[3] * z + b[2]) * z + b[1]) * z + b[0]) * z + 1;                         \
-        } else {                                                                              \
-            z = __builtin_sqrt##f(-__builtin_log##f((1 - s) / 2));                            \
-            x = __builtin_copysign##f(((c[3] * z + c[2]) * z + c[1]) * z + c[0], y);          \
-            x /= (d[1] * z + d[0]) * z + 1;                                                   \
-        }                                                                                     \
-        x -= (__builtin_erf##f(x) - y) / (slope * __builtin_exp##f(-x * x));                  \
-        return x - (__builtin_erf##f(x) - y) / (slope * __builtin_exp##f(-x * x));            \
+#define ERFINV(T, f)                                                                  \
+    COLD e_##T x_erfinv_##T(e_##T y) {                                                \
+        const e_##T a[] = {0.886226899, -1.645349621, 0.914624893, -0.140543331};     \
+        const e_##T b[] = {-2.118377725, 1.442710462, -0.329097515, 0.012229801};     \
+        const e_##T c[] = {-1.970840454, -1.624906493, 3.429567803, 1.641345311};     \
+        const e_##T d[] = {3.543889200, 1.637067800}, slope = 1.12837916709551257390; \
+        e_##T s = __builtin_fabs##f(y), z, x;                                         \
+        if (s > 1) return (e_##T)NAN;                                                 \
+        if (s == 1) return __builtin_copysign##f((e_##T)INFINITY, y);                 \
+        if (s <= (e_##T)0.7) {                                                        \
+            z = y * y;                                                                \
+            x = y * (((a[3] * z + a[2]) * z + a[1]) * z + a[0]);                      \
+            x /= (((b[3] * z + b[2]) * z + b[1]) * z + b[0]) * z + 1;                 \
+        } else {                                                                      \
+            z = __builtin_sqrt##f(-__builtin_log##f((1 - s) / 2));                    \
+            x = __builtin_copysign##f(((c[3] * z + c[2]) * z + c[1]) * z + c[0], y);  \
+            x /= (d[1] * z + d[0]) * z + 1;                                           \
+        }                                                                             \
+        x -= (__builtin_erf##f(x) - y) / (slope * __builtin_exp##f(-x * x));          \
+        return x - (__builtin_erf##f(x) - y) / (slope * __builtin_exp##f(-x * x));    \
     }
 
 /* ATen/native/Math.h, calc_digamma, after the Cephes library: reflection, recurrence up to 10, asymptotic series. */
