@@ -286,7 +286,7 @@ def _make_clip_call(runner: Runner, original: Any, parameters: Any, args: tuple,
     # An empty generator gets a warning from PyTorch, an empty list none.
     eager: Any = functools.partial(original, listed or (p for p in listed), *args, **kwargs)
     # With error_if_nonfinite the graph would have to look at its own values.
-    looks = not gradients or kwargs.get("error_if_nonfinite") or len(args) > 2
+    looks = bool(kwargs.get("error_if_nonfinite")) or len(args) > 2
     call = Call(
         root,
         id(original),
@@ -298,7 +298,9 @@ def _make_clip_call(runner: Runner, original: Any, parameters: Any, args: tuple,
         waits_for_optimizer=True,
         compiled=eager,
     )
-    return call if looks else replace(call, compiled=functools.partial(runner.clip, call))
+    if gradients:
+        call = replace(call, compiled=functools.partial(runner.clip, call, eager if looks else None))
+    return call
 
 
 class _WithGradient:

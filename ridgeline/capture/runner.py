@@ -224,12 +224,12 @@ class Runner:
         self._updates[key] = update
         return eager() if update is None else update()
 
-    def clip(self, call: Call) -> Any:
-        """Gradient clipping by the engine's own passes; when it has none, compiled like any function."""
+    def clip(self, call: Call, otherwise: Callable[[], Any] | None) -> Any:
+        """Gradient clipping by the engine's own passes; without them `otherwise`, or compiled like any function."""
         begin = perf_counter()
         clipping = self._engine.clip(*call.args)
         if clipping is None:
-            return self.call_compiled(call)
+            return self.call_compiled(call) if otherwise is None else otherwise()
         if clipping is not self._clipping:
             self._clipping = clipping
             self.steps.compiled(perf_counter() - begin)

@@ -26,6 +26,7 @@ from ridgeline.capture.steps import Run
 from ridgeline.fuse.build import steps as plan_steps
 from ridgeline.fuse.walk import walk
 from ridgeline.hw.device import Device
+from ridgeline.ir.steps import Steps
 from ridgeline.top.backend import Event
 from ridgeline.top.findings import findings
 from ridgeline.top.price import Priced, price
@@ -48,7 +49,7 @@ def account_of(run: Run, events: Sequence[Event], device: Device, elsewhere: Seq
     """Everything that one run of a script showed."""
     compiled_steps = max(sum(s.mode is Mode.COMPILED for s in run.steps), 1)
     used = [e for e in events if e.compiled is not None and e.calls]
-    priced = [price(e.compiled.steps, device, e.phase, e.calls / compiled_steps) for e in used if e.compiled]
+    priced = [_price(e, e.compiled.steps, device, compiled_steps) for e in used if e.compiled]
     graphs = tuple(_graph(e, p, compiled_steps) for e, p in zip(used, priced, strict=True))
     plans = _plans(run, graphs, priced)
     graph_step = plans[1].measured
@@ -73,6 +74,10 @@ def account_of(run: Run, events: Sequence[Event], device: Device, elsewhere: Seq
         _ceilings(device),
     )
     return replace(base, findings=findings(base, run, device))
+
+
+def _price(event: Event, steps: Steps, device: Device, compiled_steps: int) -> Priced:
+    return price(steps, device, event.phase, event.calls / compiled_steps, event.tensors)
 
 
 def _graph(event: Event, priced: Priced, compiled_steps: int) -> GraphAccount:
@@ -163,7 +168,7 @@ def _elsewhere(events: Sequence[Event], device: Device, compiled_steps: int) -> 
     for event in events:
         assert event.compiled is not None
         calls = event.calls / compiled_steps
-        there = price(plan_steps(walk(event.compiled.plan.graph, device)), device, event.phase, calls)
+        there = _price(event, plan_steps(walk(event.compiled.plan.graph, device)), device, compiled_steps)
         eager_s += _sum(there.eager)[0]
         graph_s += _sum(there.kernels)[0]
         limit_s += there.limit.seconds * calls

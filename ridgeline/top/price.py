@@ -5,7 +5,7 @@ and predicts. Measurements are joined in `top/account.py`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ridgeline.base.records import KernelAccount, Limit, Work
 from ridgeline.cost.count import bytes_read, kernel_work, node_work
@@ -34,8 +34,11 @@ class Priced:
     peak_graph: int
 
 
-def price(steps: Steps, device: Device, phase: str, calls: float) -> Priced:
-    """Every record of a graph, each of one call, called `calls` times a step."""
+def price(steps: Steps, device: Device, phase: str, calls: float, tensors: int = 1) -> Priced:
+    """Every record of a graph, each of one call, called `calls` times a step.
+
+    A graph that stands for many `tensors` is one launch a tensor and operator in eager mode on a CPU.
+    """
     graph = steps.graph
     counted = [(k, s) for k, s in enumerate(steps.steps) if _costs(s)]
     base = bases(graph)
@@ -44,10 +47,13 @@ def price(steps: Steps, device: Device, phase: str, calls: float) -> Priced:
     kernels = tuple(
         _kernel(s, steps, device, phase, calls, cached) for (_, s), cached in zip(counted, near, strict=True)
     )
-    nodes = [n for n in graph.nodes if n.kind in (NodeKind.COMPUTE, NodeKind.LIBRARY) and n.family != "size"]
+    nodes = [n for n in graph.nodes if _runs_in_eager(n)]
     eager_touches = [node_touch(n, graph.buffers, graph.hints, base) for n in nodes]
     eager_near = near_bytes(eager_touches, device)
-    eager = tuple(_eager(n, graph, device, phase, calls, cached) for n, cached in zip(nodes, eager_near, strict=True))
+    apiece = tensors if device.kind == "cpu" else 1
+    eager = tuple(
+        _eager(n, graph, device, phase, calls, cached, apiece) for n, cached in zip(nodes, eager_near, strict=True)
+    )
     limit, limit_work = step_limit(graph, device)
     sizes = {n: stored_bytes(b, graph.hints) for n, b in steps.buffers.items()}
     kept = frozenset((*graph.inputs, *graph.kept))
@@ -56,6 +62,13 @@ def price(steps: Steps, device: Device, phase: str, calls: float) -> Priced:
         peak_bytes(eager_touches, sizes, kept),
         peak_bytes(kernel_touches, sizes, kept),
     )
+
+
+def _runs_in_eager(node: Node) -> bool:
+    """Whether eager mode runs an operator; a mutated input's `copy_` stands for its producer working in place."""
+    if node.operator == "aten.copy_.default" and node.storage is not None:
+        return False
+    return node.kind in (NodeKind.COMPUTE, NodeKind.LIBRARY) and node.family != "size"
 
 
 def _costs(step: Step) -> bool:
@@ -85,9 +98,10 @@ def _kernel(
 
 
 def _eager(
-    node: Node, graph: Graph, device: Device, phase: str, calls: float, near: Mapping[str, int]
+    node: Node, graph: Graph, device: Device, phase: str, calls: float, near: Mapping[str, int], apiece: int
 ) -> KernelAccount:
     work = node_work(node, graph.buffers, graph.hints)
+    work = replace(work, launches=work.launches * apiece)
     return _record(node.name, "eager", (node,), work, device, phase, calls, near, graph.buffers)
 
 
