@@ -59,13 +59,13 @@ def layout_of(
     That is needed where the parameter itself is a single number. Raises LeftToTorch.
     """
     if type(parameter) not in PLAIN or type(gradient) not in PLAIN:
-        raise LeftToTorch(f"a parameter or gradient is a {type(gradient).__name__}")
+        raise LeftToTorch(f"a parameter or gradient is a {type(gradient).__name__}", lasting=False)
     if parameter.layout is not torch.strided or gradient.layout is not torch.strided:
-        raise LeftToTorch("a gradient is sparse")
+        raise LeftToTorch("a gradient is sparse", lasting=False)
     if parameter.dtype not in FLOATS or gradient.dtype not in FLOATS:
-        raise LeftToTorch(f"a parameter is {parameter.dtype}")
+        raise LeftToTorch(f"a parameter is {parameter.dtype}", lasting=False)
     if not is_dense(parameter) or not same_places(parameter, gradient):
-        raise LeftToTorch("a gradient lies in memory in another order than its parameter")
+        raise LeftToTorch("a gradient lies in memory in another order than its parameter", lasting=False)
     parts: dict[str, list[tuple[str, Any]]] = {"full": [], "cells": [], "hosts": []}
     for key, value in (state or {}).items():
         parts[_kind(key, value, parameter, known)].append((key, getattr(value, "dtype", None)))
@@ -79,21 +79,21 @@ def _kind(key: str, value: Any, parameter: torch.Tensor, known: Mapping[str, boo
     """Which part of a layout one entry of the state is."""
     if not isinstance(value, torch.Tensor):
         if type(value) not in (int, float):
-            raise LeftToTorch(f"its state '{key}' is a {type(value).__name__}")
+            raise LeftToTorch(f"its state '{key}' is a {type(value).__name__}", lasting=False)
         return "hosts"
     if type(value) not in PLAIN or value.layout is not torch.strided:
-        raise LeftToTorch(f"its state '{key}' is not a plain tensor")
+        raise LeftToTorch(f"its state '{key}' is not a plain tensor", lasting=False)
     full = value.shape == parameter.shape if parameter.dim() else known.get(key)
     if full is None or (not full and value.dim()):
-        raise LeftToTorch(f"its state '{key}' has another shape than the parameter")
+        raise LeftToTorch(f"its state '{key}' has another shape than the parameter", lasting=False)
     if full:
         if value.device != parameter.device or not same_places(parameter, value):
-            raise LeftToTorch(f"its state '{key}' lies in memory in another order than the parameter")
+            raise LeftToTorch(f"its state '{key}' lies in memory in another order than the parameter", lasting=False)
         return "full"
     if value.device.type != "cpu":
         return "cells"
     if value.dtype not in HOST_TYPES:
-        raise LeftToTorch(f"its state '{key}' is {value.dtype}")
+        raise LeftToTorch(f"its state '{key}' is {value.dtype}", lasting=False)
     return "hosts"
 
 
@@ -118,15 +118,15 @@ def graph_of(
     Numbers that are not `varying` are constants of the graph; `elements` is an example length. Raises LeftToTorch.
     """
     way = end.way
-    as_tensor = {k for k, slot in enumerate(_slots(way)) if slot.dtype is not None}
-    runtime = sorted(varying | as_tensor)
+    runtime = sorted(varying | {k for k, slot in enumerate(_slots(way)) if slot.dtype is not None})
     used = set(numbers)
-    marks = {k: next(m for m in _marks(k) if m not in used) for k in varying - as_tensor}
+    marks = {k: next(m for m in _marks(k) if m not in used) for k in runtime}
 
     def play(*given: torch.Tensor) -> tuple[()]:
         tensors = {ref: t for (ref, _), t in zip(inputs, given, strict=False)}
         scalars = dict(zip(runtime, given[len(inputs) :], strict=True))
-        _play(way, tensors, scalars, {**dict(enumerate(numbers)), **marks})
+        for place in _play(way, tensors, scalars, {**dict(enumerate(numbers)), **marks}):
+            marks.pop(place, None)
         return ()
 
     shapes = [(m.dim(), m.dtype) for _, m in inputs] + [(0, torch.float64)] * len(runtime)
@@ -189,24 +189,41 @@ def _play(
     tensors: dict[Ref, torch.Tensor],
     scalars: Mapping[int, torch.Tensor],
     numbers: Mapping[int, float],
-) -> None:
-    """Applies the operators of a way to tensors."""
-    places = count()
+) -> set[int]:
+    """Applies the operators of a way to tensors. Gives the places of numbers that had to be tensors."""
+    first, as_tensors = 0, set[int]()
+    for call in way:
+        slots = _slots([call])
+        function: Callable[..., Any] = _put_where if call.function is SET_ITEM else call.function
+        places = range(first, first + len(slots))
+        first += len(slots)
+        args, kwargs = _fill(call, tensors, iter([numbers[k] for k in places]))
+        try:
+            result = function(*args, **kwargs)
+        except TypeError:  # torch.maximum and the like take no numbers
+            wrapped = {k: scalars[k].to(s.dtype) for k, s in zip(places, slots, strict=True) if s.dtype is not None}
+            if not wrapped:
+                raise
+            as_tensors |= wrapped.keys()
+            args, kwargs = _fill(call, tensors, iter([wrapped.get(k, numbers[k]) for k in places]))
+            result = function(*args, **kwargs)
+        if call.result is not None:
+            tensors[call.result.ref] = result
+    return as_tensors
+
+
+def _fill(call: Call, tensors: Mapping[Ref, torch.Tensor], numbers: Iterator[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of a call, tensors and numbers put back in."""
 
     def fill(value: Any) -> Any:
         if isinstance(value, Ref):
             return tensors[value]
         if isinstance(value, Slot):
-            place = next(places)
-            return numbers[place] if value.dtype is None else scalars[place].to(value.dtype)
+            return next(numbers)
         kind, *rest = value
         return kind(map(fill, rest)) if kind in (list, tuple) else rest[0]
 
-    for call in way:
-        function: Callable[..., Any] = _put_where if call.function is SET_ITEM else call.function
-        result = function(*map(fill, call.arguments), **{k: fill(v) for k, v in call.keywords})
-        if call.result is not None:
-            tensors[call.result.ref] = result
+    return [fill(a) for a in call.arguments], {k: fill(v) for k, v in call.keywords}
 
 
 def _put_where(tensor: torch.Tensor, mask: Any, value: Any) -> None:
