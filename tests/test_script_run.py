@@ -1,10 +1,12 @@
 """Whole scripts, plain and under the runner: the same output, whatever was compiled on the way."""
 
+import atexit
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 from running import SCRIPTS, Exact, run_captured, run_plain
 
 from ridgeline.base.errors import BadScript
@@ -109,6 +111,7 @@ def test_a_module_without_forward_has_its_inner_modules_as_roots() -> None:
     assert engine.names == {"Sequential.forward", "Linear.forward"}
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="DataParallel would take the GPUs")
 def test_data_parallel_on_the_cpu() -> None:
     seen, _ = compare("data_parallel", pairs=2)
     assert seen.roots[0].root.name == "DataParallel.forward"
@@ -134,6 +137,7 @@ def test_hooks_checkpoints_and_an_evaluation_before_training() -> None:
 
 def test_two_steps_are_replayed_on_copies() -> None:
     seen, engine = compare("two_steps")
+    atexit.unregister(print)  # the script's farewell
     assert seen.exit_code == 1  # sys.exit with a message
     assert modes(seen) == [Mode.EAGER, Mode.RECORD]
     assert {time.root for time in seen.replayed} == {"Linear.forward", "l1_loss", "Adagrad.step"}
@@ -197,7 +201,7 @@ def test_a_folder_cannot_run(tmp_path: Path) -> None:
 
 def test_ctrl_c_keeps_the_account_so_far(tmp_path: Path) -> None:
     path = tmp_path / "interrupted.py"
-    path.write_text((SCRIPTS / "data_parallel.py").read_text().replace("loss.backward()", INTERRUPT))
+    path.write_text((SCRIPTS / "method.py").read_text().replace("loss.backward()", INTERRUPT))
     shown, seen = run_captured(path, pairs=1)
     assert (seen.interrupted, seen.exit_code, seen.steps_seen) == (True, 130, 4)
     assert shown.err == ""
