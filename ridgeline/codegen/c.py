@@ -25,6 +25,7 @@ from ridgeline.ir.program import (
     Join,
     Loop,
     Phase,
+    Prefetch,
     Program,
     Put,
     Save,
@@ -369,6 +370,8 @@ class _Function:
                     self.save(acc, buffers, self.joined(acc), offset, lane)
                 case Put():
                     self.put_value(statement, lane)
+                case Prefetch(buffer, offset):
+                    self.put(f"__builtin_prefetch({self.pointer(buffer, self.scalar(offset))}, 0, 2);")
 
     def put_value(self, p: Put, lane: Lane) -> None:
         stored = self.program.buffer(p.buffer).dtype

@@ -19,6 +19,7 @@ from ridgeline.ir.program import (
     Join,
     Loop,
     Phase,
+    Prefetch,
     Program,
     Put,
     Save,
@@ -179,6 +180,8 @@ class _ProgramCheck:
                 case Put():
                     self.known([s.value, *s.offset.reads], known, f"put {s.buffer}")
                     self.place(s.buffer, s.offset, s.value.dtype, axes, f"put {s.buffer}")
+                case Prefetch(buffer, offset):
+                    self.bound([offset], axes, f"prefetch {buffer}")
 
     def bound(self, indices: Iterable[Index], axes: frozenset[Axis], node: str) -> None:
         for index in indices:

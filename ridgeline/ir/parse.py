@@ -14,6 +14,7 @@ from ridgeline.ir.program import (
     Join,
     Loop,
     Phase,
+    Prefetch,
     Program,
     Put,
     Save,
@@ -272,6 +273,8 @@ class _Reader:
             buffer, (offset,) = line.take(), self.indices(line)
             mode = Mode.PLAIN if line.take("=", "+=") == "=" else Mode.ADD
             return Put(buffer, offset, self.value(line), mode, line.took("atomic"), line.took("streaming"))
+        if name == "prefetch":
+            return Prefetch(line.take(), *self.indices(line))
         accumulator = self.accumulators[line.take()]
         if name == "begin":
             return Begin(accumulator)

@@ -140,7 +140,15 @@ class Put:
     streaming: bool = False
 
 
-Statement = Union[Compute, Loop, Begin, Step, Join, Finish, Save, Put]
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    """A hint: the line at buffer[offset] is soon read. The offset may lie outside of the buffer; nothing is loaded."""
+
+    buffer: str
+    offset: Index
+
+
+Statement = Union[Compute, Loop, Begin, Step, Join, Finish, Save, Put, Prefetch]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from ridgeline.ir.program import (
     Finish,
     Join,
     Loop,
+    Prefetch,
     Program,
     Put,
     Save,
@@ -180,6 +181,8 @@ def _statement(p: _Printer, s: Statement, names: dict[Accumulator, str]) -> str:
             sign = "=" if mode is Mode.PLAIN else "+="
             words = ("atomic",) * atomic + ("streaming",) * streaming
             return " ".join((f"put {buffer}[{p.index(offset)}] {sign} {p.value(value)}", *words))
+        case Prefetch(buffer, offset):
+            return f"prefetch {buffer}[{p.index(offset)}]"
     raise TypeError(type(s).__name__)
 
 
@@ -187,7 +190,9 @@ def show_program(program: Program) -> str:
     """The text of a program."""
     p = _Printer()
     every = [s for phase in program.phases for s in statements(phase.body)]
-    accumulators = list(dict.fromkeys(s.accumulator for s in every if not isinstance(s, Compute | Loop | Put)))
+    accumulators = list(
+        dict.fromkeys(s.accumulator for s in every if not isinstance(s, Compute | Loop | Put | Prefetch))
+    )
     used = [v for s in every for v in _values(s)]
     indices = [i for s in every for i in _indices(s)] + [f.work for f in program.phases]
     buffers = [*program.buffers, *(s.buffer for s in program.scratch)]
@@ -240,7 +245,7 @@ def _indices(s: Statement) -> tuple[Index, ...]:
     match s:
         case Loop():
             return (s.start, s.extent)
-        case Save() | Put():
+        case Save() | Put() | Prefetch():
             return (s.offset,)
         case Begin(a) if a.offset is not None:
             return (a.offset,)

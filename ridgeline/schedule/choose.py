@@ -15,10 +15,10 @@ from ridgeline.schedule.plan import Choose
 from ridgeline.schedule.strides import IRREGULAR, Access, accesses, may_collide, points, size_hint, stride
 from ridgeline.schedule.tasks import Fold, Task
 
-LANE_BLOCK = 4096  # positions of the lane axis that one iteration of the grid takes
+LANE_BLOCK = 16384  # positions of the lane axis that one iteration of the grid takes
 FOLD_BLOCK = 32768  # elements folded into one partial state: long enough to amortise it, short enough to stay exact
 ROWS = 128  # rows folded into one partial row
-ACROSS, ALONG = 32, 128  # block of a transpose: along the other side's lines, along the lanes
+ACROSS, ALONG = 128, 128  # block of a transpose: along the other side's lines, along the lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,9 @@ class _Chooser:
             self.block(grid, order, tasks, found, lane)
         tiles = {} if lane is None else {lane: self.machine.width}
         caches = self.machine.cache_bytes
-        return Nest(tuple(order), grid, tiles, stage_bytes=caches[-2] // 2, stream_bytes=caches[-1])
+        return Nest(
+            tuple(order), grid, tiles, stage_bytes=caches[-2] // 2, stream_bytes=caches[-1], prefetch_bytes=caches[-2]
+        )
 
     def grid(self, order: Sequence[Axis], tasks: Sequence[Task], lane: Axis | None, moved: int) -> dict[Axis, int]:
         """Parallel axes, outermost first, until there is work for every worker."""

@@ -19,6 +19,7 @@ from ridgeline.ir.program import (
     Join,
     Loop,
     Phase,
+    Prefetch,
     Put,
     Save,
     Statement,
@@ -27,7 +28,7 @@ from ridgeline.ir.program import (
 from ridgeline.ir.types import DType
 from ridgeline.ir.value import Value, load, loads, nodes
 from ridgeline.ir.words import WORDS
-from ridgeline.schedule.strides import hint
+from ridgeline.schedule.strides import hint, size_hint, stride
 from ridgeline.schedule.tasks import Fold, Rewriter, Task, Write, fold_name
 
 UNROLL_OPS = 12  # a loop body up to this many operations gets independent accumulators
@@ -51,6 +52,7 @@ class Nest:
     direct: bool = True  # folds as simple ones where that is cheaper for data that is near
     stage_bytes: int = 0  # how much a worker may keep between passes
     skips: frozenset[str] = frozenset()
+    prefetch_bytes: int = 1 << 62  # of buffers larger than this, the next row is fetched while one is finished
     stream_bytes: int = 1 << 62  # outputs larger than this pass by the caches
 
 
@@ -176,6 +178,7 @@ class _Builder:
         entering = {j.key: self.next_axis(j, open_axes) for j in jobs}
         stages = _stages(jobs, entering)
         jobs = self.staged_rows(jobs, open_axes, entering, stages)
+        jobs = self.next_rows(jobs, open_axes, entering, stages)
         out: list[Statement] = []
         for stage in range(max(stages.values(), default=-1) + 1):
             here = [j for j in jobs if stages[j.key] == stage]
@@ -255,6 +258,41 @@ class _Builder:
                 jobs = [*(_reading(j, rows) if j.key in later else j for j in jobs), *rows.values()]
         return jobs
 
+    def next_rows(
+        self,
+        jobs: list[Job],
+        open_axes: frozenset[Axis],
+        entering: dict[int, Axis | None],
+        stages: dict[int, int],
+    ) -> list[Job]:
+        """The last pass along an axis leaves memory idle: it fetches what the first pass of the next row will load."""
+        out = list(jobs)
+        row = next((a for a in reversed(self.nest.order) if a in open_axes), None)
+        for axis in dict.fromkeys(a for a in entering.values() if a is not None and row is not None):
+            passes = sorted({stages[j.key] for j in jobs if entering[j.key] is axis})
+            if len(passes) < 2:
+                continue
+            first = [r for j in jobs if entering[j.key] is axis and stages[j.key] == passes[0] for r in j.roots]
+            for v in loads(first):
+                ahead = self.ahead(v, row) if row in v.axes else None
+                if ahead is not None:
+                    job = Job(next(self.keys), v.attr.index[0].axes - {row}, Prefetch(v.attr.buffer, ahead))
+                    entering[job.key], stages[job.key] = self.next_axis(job, open_axes), passes[-1]
+                    out.append(job)
+        return out
+
+    def ahead(self, v: Value, row: Axis) -> Index | None:
+        """Where a load of the next row is, if the buffer is large and lanes lie along its lines."""
+        offset: Index = v.attr.index[0]
+        size = v.attr.stored.bytes
+        for axis in offset.axes:
+            size *= size_hint(axis)
+        step: Index | None = offset.coefficient(row)
+        dense = any(stride(offset, a) == 1 for a in self.nest.tiles)
+        if step is None or not dense or size <= self.nest.prefetch_bytes or any(True for _ in offset.reads):
+            return None
+        return offset + step
+
     # ---- values
 
     def leaf(self, job: Job, scope: set[Value]) -> list[Statement]:
@@ -286,8 +324,8 @@ class _Builder:
         return out
 
 
-def _stages(jobs: Iterable[Job], entering: Mapping[int, Axis | None]) -> dict[int, int]:
-    """The earliest stage of each job: after what it needs, in the same loop where it can."""
+def _earliest(jobs: Iterable[Job], entering: Mapping[int, Axis | None], least: Mapping[int, int]) -> dict[int, int]:
+    """The earliest stage of each job: after what it needs, in the same loop if it can, not before `least`."""
     out: dict[int, int] = {}
     for job in jobs:
         waits = [
@@ -295,8 +333,34 @@ def _stages(jobs: Iterable[Job], entering: Mapping[int, Axis | None]) -> dict[in
             for n in job.needs
             if n in out
         ]
-        out[job.key] = max(waits, default=0)
+        out[job.key] = max([*waits, least.get(job.key, 0)])
     return out
+
+
+def _stages(jobs: Sequence[Job], entering: Mapping[int, Axis | None]) -> dict[int, int]:
+    """A stage for each job, such that few loops are entered: a job may wait for others that enter the same axis."""
+
+    def loops(stages: Mapping[int, int]) -> set[tuple[Axis, int]]:
+        return {(axis, stages[key]) for key, axis in entering.items() if axis is not None}
+
+    least: dict[int, int] = {}
+    best = _earliest(jobs, entering, least)
+    tried: set[tuple[Axis, int]] = set()
+    while untried := loops(best) - tried:
+        axis, stage = min(untried, key=lambda x: (x[1], x[0].name))
+        tried.add((axis, stage))
+        later = min((s for a, s in loops(best) if a is axis and s > stage), default=None)
+        if later is None:
+            continue
+        waiting = least | {k: later for k, a in entering.items() if a is axis and best[k] == stage}
+        other = _earliest(jobs, entering, waiting)
+        if len(loops(other)) < len(loops(best)):
+            least, best = waiting, other
+    for job in jobs:  # a state begins in the very loop that steps it, not in an earlier one along the same axis
+        if isinstance(job.make, Begin):
+            steps = [best[j.key] for j in jobs if job.key in j.needs and entering[j.key] is entering[job.key]]
+            best[job.key] = max([best[job.key], *steps[:1]])
+    return best
 
 
 def _reading(job: Job, rows: Mapping[Value, Job]) -> Job:

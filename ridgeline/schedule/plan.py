@@ -13,8 +13,18 @@ from ridgeline.ir.index import ZERO, Axis, Index, as_index
 from ridgeline.ir.kernel import Buffer, Mode
 from ridgeline.ir.program import Phase, Scratch
 from ridgeline.ir.types import DType
-from ridgeline.ir.value import Value, load
-from ridgeline.schedule.nest import Nest, OutOfReach, Split, block_axis, build_phase, bytes_moved, flat_offset
+from ridgeline.ir.value import Value, load, nodes
+from ridgeline.schedule.nest import (
+    Nest,
+    OutOfReach,
+    Split,
+    block_axis,
+    build_phase,
+    bytes_moved,
+    dear,
+    flat_offset,
+    outermost,
+)
 from ridgeline.schedule.rewrite import direct
 from ridgeline.schedule.strides import points, stride
 from ridgeline.schedule.tasks import Fold, Rewriter, Task, Write, fold_name, fold_results
@@ -177,20 +187,31 @@ def _count(fold: Fold, nest: Nest) -> Index | None:
 
 
 def _spill(plan: Plan, work: list[Task], rest: Sequence[Task], splits: Mapping[str, Split]) -> list[Task]:
-    """Results of this phase that the rest needs go to scratch; gives the rest, reading them there."""
-    needed = {v for t in rest for v in fold_results(t.roots)}
+    """Results of this phase that the rest needs go to scratch, dear values of nothing else along with them; gives the
+    rest, reading them there.
+    """
+    done = {t.name: t for t in work if isinstance(t, Fold) and t.name not in splits}
     known: dict[Value, Value] = {}
-    for task in list(work):
-        if not isinstance(task, Fold) or task.name in splits:
-            continue
-        for part, dtype in task.parts:
-            value = task.result(part)
-            if value in needed:
-                name = plan.add_scratch(f"{task.name}_{part}", dtype, [a.size for a in task.kept])
-                offset = flat_offset(task.kept)
-                work.append(Write(name, offset, value, scratch=True))
-                known[value] = load(name, (offset,), dtype)
-    return [reread(t, known) for t in rest]
+    while True:
+        needed = [v for t in rest for v in fold_results(t.roots) if fold_name(v) in done]
+        ready = [v for t in rest for v in nodes(t.roots) if _follows(v, done)]
+        kept = outermost(dear(ready)) or needed[:1]
+        if not kept:
+            return list(rest)
+        for value in kept:
+            name = fold_name(value) or "row"
+            axes = list(dict.fromkeys(a for t in done.values() for a in t.kept if a in value.axes))
+            buffer = plan.add_scratch(f"{name}_all", value.dtype, [a.size for a in axes])
+            work.append(Write(buffer, flat_offset(axes), value, scratch=True))
+            known[value] = load(buffer, (flat_offset(axes),), value.dtype)
+        rest = [reread(t, known) for t in rest]
+
+
+def _follows(value: Value, done: Mapping[str, Fold]) -> bool:
+    """Whether a value depends on results of these folds, varies along axes they keep, and on nothing still to come."""
+    names = [fold_name(v) or "" for v in fold_results([value])]
+    kept = {a for n in names if n in done for a in done[n].kept}
+    return bool(names) and all(n in done for n in names) and value.axes <= kept
 
 
 def _joined(fold: Fold, split: Split) -> Fold:

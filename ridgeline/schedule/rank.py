@@ -18,6 +18,7 @@ from ridgeline.ir.program import (
     Join,
     Loop,
     Phase,
+    Prefetch,
     Program,
     Put,
     Save,
@@ -83,6 +84,8 @@ class _Ranker:
                     self.instructions += trips * self.value(value, place)
                 case Put(buffer, offset, _, mode):
                     self.instructions += trips * self.access(buffer, offset, place, mode.value == "add")
+                case Prefetch():
+                    self.instructions += trips
                 case Begin(acc):
                     self.instructions += trips * len(acc.states)
                 case Step(acc) | Join(acc):
