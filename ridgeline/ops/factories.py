@@ -1,11 +1,10 @@
 """Tensors made from nothing but their shape: constants, ranges, triangles, identity. What is uninitialised is 0."""
 
-import math
 from typing import Any
 
 from ridgeline.base.errors import CannotConvert
 from ridgeline.ir.index import Index, IndexLike, as_index
-from ridgeline.ir.types import I64
+from ridgeline.ir.types import F64, I64
 from ridgeline.ir.value import Number, Value, cast, const, iota, word
 from ridgeline.ops.array import Array, from_index, full, make_axes, pointwise, positions
 from ridgeline.ops.table import Context, index_row
@@ -95,28 +94,44 @@ def iota_(length: IndexLike, start: Any, step: Any, context: Context, **options:
     return progression(start, step, context)
 
 
-def ramp(start: Number, end: Number, steps: int, position: Value) -> Value:
+def ramp(start: Value, end: Value, steps: int, position: Value) -> Value:
     """start + i * step counted from the nearer end, as ATen does, so that both ends are exact."""
-    if steps == 1:
-        return const(start, position.dtype)
-    step = (end - start) / (steps - 1)
-    up = position * step + start
-    down = word("sub", end, (steps - 1 - position) * step)
-    return word("select", position < steps // 2, up, down)
+    if steps <= 1:
+        return start
+    step = (end - start) / float(steps - 1)
+    up, down = start + position * step, end - (steps - 1 - position) * step
+    return word("select", position < float(steps // 2), up, down)
 
 
-@index_row("aten.linspace.default")
-def linspace(start: Number, end: Number, steps: int, context: Context, **options: Any) -> Array:
-    """y[i] = start + i * (end - start) / (steps - 1)."""
+def line(start: Number | Array, end: Number | Array, steps: Any, context: Context) -> Array:
+    """Evenly spaced numbers in the type of the output; integers are computed in fp64 and cut off."""
     out = context.out[0]
-    if not isinstance(steps, int) or out.dtype.is_integer:
-        raise CannotConvert("linspace of a symbolic length or of integers")
-    position = from_index(out.shape, lambda i: i, I64).cast(out.dtype.compute)
-    return pointwise(lambda p: ramp(float(start), float(end), steps, p), position)
+    if not isinstance(steps, int):
+        raise CannotConvert("a symbolic number of steps")
+    if out.dtype.bytes == 2 and out.dtype.is_float:  # ATen rounds every step of the computation there
+        raise CannotConvert(f"evenly spaced numbers in {out.dtype}")
+    compute = out.dtype.compute if out.dtype.is_float else F64
+
+    def typed(x: Number | Array) -> Array:
+        given = x if isinstance(x, Array) else full((), x, F64)
+        return given.cast(out.dtype).cast(compute)
+
+    position = from_index(out.shape, lambda i: i, I64).cast(compute)
+    return pointwise(lambda p, s, e: ramp(s, e, steps, p), position, typed(start), typed(end))
 
 
-@index_row("aten.logspace.default")
-def logspace(start: Number, end: Number, steps: int, base: float = 10.0, *, context: Context, **options: Any) -> Array:
-    """y[i] = base ^ (start + i * (end - start) / (steps - 1))."""
-    exponents = linspace(start, end, steps, context=context)
-    return pointwise(lambda e: word("exp2", e * math.log2(base)), exponents)
+@index_row(*(f"aten.linspace.{o}" for o in ("default", "Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")))
+def linspace(start: Number | Array, end: Number | Array, steps: int, context: Context, **options: Any) -> Array:
+    """y[i] = start + i * (end - start) / (steps - 1)."""
+    return line(start, end, steps, context)
+
+
+@index_row(*(f"aten.logspace.{o}" for o in ("default", "Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")))
+def logspace(
+    start: Number | Array, end: Number | Array, steps: int, base: float = 10.0, *, context: Context, **options: Any
+) -> Array:
+    """y[i] = base ^ (start + i * (end - start) / (steps - 1)); integers are refused, a rounding would cut them off."""
+    if not context.out[0].dtype.is_float:
+        raise CannotConvert("logspace of integers")
+    exponents = line(start, end, steps, context)
+    return pointwise(lambda e: word("pow", const(base, e.dtype), e), exponents)

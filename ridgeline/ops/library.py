@@ -422,6 +422,7 @@ def cudnn_rnn_backward(x: Array, weights: Sequence[Array], *rest: Any, context: 
     *("aten.resize.default", "aten.set.source_Tensor", "aten.view_as_real.default", "aten.view_as_complex.default"),
     *("aten._conj.default", "aten._neg_view.default", "aten.complex.default", "aten.real.default", "aten.imag.default"),
     *("aten._assert_async.msg", "aten._assert_scalar.default", "aten._assert_tensor_metadata.default"),
+    *("aten._linalg_check_errors.default", "aten.resize_as.default"),
 )
 def moved(*args: Any, **options: Any) -> Flops:
     """Elements are moved, counted or compared, nothing is computed: 0 FLOP."""

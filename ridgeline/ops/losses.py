@@ -218,7 +218,7 @@ def nll_loss_backward(
 
 def margin_terms(x: Array, target: Array, p: float, margin: float, weight: Array | None) -> tuple[Array, Array, Array]:
     """For (N, C): the distances z = margin - x[t] + x[c], whether c is the target, and the weight of each row."""
-    wide = x if x.ndim == 2 else x.reindex([as_index(1), *x.shape], lambda n, *i: i or [0])
+    wide = x if x.ndim == 2 else x.reindex([as_index(1), x.numel], lambda n, c: [c][: x.ndim])
     t = target if target.ndim == 1 else target.reindex([as_index(1)], lambda n: [])
     classes = Target(wide, t, weight, -(2**62))
     axes = wide.axes
@@ -262,4 +262,4 @@ def multi_margin_loss_backward(
     out = pointwise(lambda s, o, sum_: word("select", o, -sum_, s), slope, own, total) * scale
     rate = grad if grad.ndim == 0 else grad.reindex([grad.shape[0], as_index(1)], lambda n, c: [n])
     out = out * rate
-    return out if x.ndim == 2 else out.reindex(x.shape, lambda *i: [0, *(i or [0])])
+    return out if x.ndim == 2 else out.reindex(x.shape, lambda *i: [0, *(i or (0,))])

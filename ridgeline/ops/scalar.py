@@ -432,12 +432,10 @@ def zero(x: Value) -> Result:
 
 
 @composite("aten.frexp.Tensor")
-def frexp(x: Array, context: Context) -> tuple[Array, Array]:
-    """x = mantissa * 2^exponent with 0.5 <= |mantissa| < 1, exact for normal numbers; 16-bit floats only in fp32."""
-    if context.out[0].dtype is not F32:
-        raise CannotConvert("frexp of a type other than fp32")
-    # Multiplying by 2^25 makes denormal numbers normal; log2 is off by at most one, which one step mends.
-    tiny = apply("lt", apply("abs", x), 2.0**-100)
+def frexp(x: Array) -> tuple[Array, Array]:
+    """x = mantissa * 2^exponent with 0.5 <= |mantissa| < 1, exact, denormal numbers too."""
+    # Multiplying by 2^50 makes denormal numbers normal; log2 is off by at most one, which one step mends.
+    tiny = apply("lt", apply("abs", x), 2.0**-100 if x.dtype is F32 else 2.0**-960)
     normal = pointwise(lambda t, v: word("select", t, v * 2.0**50, v), tiny, x)
     regular = pointwise(lambda v: word("ne", v, 0) & ~(word("isinf", v) | word("isnan", v)), x)
     guess = pointwise(
