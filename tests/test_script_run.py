@@ -12,7 +12,7 @@ from running import SCRIPTS, Exact, run_captured, run_plain
 from ridgeline.base.errors import BadScript
 from ridgeline.capture.schedule import Mode, Policy
 from ridgeline.capture.script import Session, run
-from ridgeline.capture.steps import Run
+from ridgeline.capture.steps import Run, Step
 
 
 def compare(name: str, *arguments: str, **options: object) -> tuple[Run, Exact]:
@@ -55,7 +55,9 @@ def test_counting_compiles_and_does_not_alternate() -> None:
 
 def test_a_number_of_steps_ends_the_script_between_two_of_them() -> None:
     plain = run_plain(SCRIPTS / "plain_loop.py")
-    shown, seen = run_captured(SCRIPTS / "plain_loop.py", steps=5)
+    told: list[Step] = []
+    shown, seen = run_captured(SCRIPTS / "plain_loop.py", steps=5, on_step=told.append)
+    assert tuple(told) == seen.steps
     assert shown.out == "".join(plain.out.splitlines(keepends=True)[:5])
     assert (seen.exit_code, seen.steps_seen) == (0, 5)
 

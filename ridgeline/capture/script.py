@@ -22,7 +22,7 @@ from ridgeline.capture.root import is_ours
 from ridgeline.capture.roots import Roots
 from ridgeline.capture.runner import Engine
 from ridgeline.capture.schedule import Policy
-from ridgeline.capture.steps import Run, Steps
+from ridgeline.capture.steps import Run, Step, Steps
 from ridgeline.capture.target import is_object, make_program
 
 # Frames that a compiled call puts between the user's, as long as nothing else on the stack is torch's.
@@ -40,6 +40,7 @@ class Session:
     pairs: int = 10  # timed steps of each mode and shape class
     seed: int = 0  # of the order in which modes alternate, and of the inputs of a module:object
     input_shapes: Sequence[str] = ()
+    on_step: Callable[[Step], None] = lambda step: None  # told of every step that has ended
 
 
 def run(target: str, arguments: Sequence[str], session: Session) -> Run:
@@ -51,7 +52,7 @@ def run(target: str, arguments: Sequence[str], session: Session) -> Run:
         main = _main_module(target)
         code = _read_code(target)
         program = _Body(code, main)
-    steps = Steps(session.policy, session.seed, session.pairs, session.steps)
+    steps = Steps(session.policy, session.seed, session.pairs, session.steps, session.on_step)
     breaks = Breaks()
     roots = Roots(steps, session.engine, replay=session.policy is not Policy.RUN)
     with _as_main(main, target, arguments):

@@ -102,14 +102,25 @@ class _Open:
 
 
 class Steps:
-    """The step that runs now and those that have ended. `limit` ends the program at the boundary after so many."""
+    """The step that runs now and those that have ended. `limit` ends the program at the boundary after so many.
 
-    def __init__(self, policy: Policy, seed: int, pairs: int, limit: int | None) -> None:
+    `on_step` is told of every step that has ended.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        seed: int,
+        pairs: int,
+        limit: int | None,
+        on_step: Callable[[Step], None] = lambda step: None,
+    ) -> None:
         self.compilations = 0
         self.compile_s = 0.0
         self.steps_seen = 0
         self._policy = policy
         self._limit = limit
+        self._on_step = on_step
         self._fresh_schedule: Callable[[], Schedule] = lambda: Schedule(policy, seed, pairs, limit)
         self._schedule = self._fresh_schedule()
         self._gauge = Gauge()
@@ -225,11 +236,12 @@ class Steps:
         timed = self._schedule.close(step.shape_class, step.mode, step.disturbed)
         self.steps_seen += 1
         self._counted += 1
+        wall_s = end.host_s - step.begin.host_s
+        peak_bytes = self._gauge.peak_bytes() if self._watching else None
+        ended = Step(self._counted, step.mode, timed, step.shape_class, wall_s, self._root_times(), peak_bytes)
+        self._on_step(ended)
         if len(self._kept) < _KEPT_STEPS:
-            wall_s = end.host_s - step.begin.host_s
-            peak_bytes = self._gauge.peak_bytes() if self._watching else None
-            kept = Step(self._counted, step.mode, timed, step.shape_class, wall_s, self._root_times(), peak_bytes)
-            self._kept.append(kept)
+            self._kept.append(ended)
         if self._recorder is not None:
             self._recorded = self._recorder
         self._begin()
