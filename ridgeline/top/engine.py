@@ -148,7 +148,7 @@ class Engine:
             entries = build(programs, target, self.cache())
         except BuildFailed as error:
             if len(programs) == 1:
-                raise KernelsFailed({programs[0].name: str(error)}) from error
+                raise KernelsFailed({programs[0].name: _told(error)}) from error
             failed: dict[str, str] = {}
             for program in programs:  # one by one, to learn which
                 try:
@@ -160,3 +160,9 @@ class Engine:
             return
         for program, entry in zip(programs, entries, strict=True):
             self._launches[target.name, program.name] = (entry, program.sizes)
+
+
+def _told(error: BuildFailed) -> str:
+    """One line of a compiler's complaint: the first that names an error."""
+    lines = str(error).splitlines()
+    return next((line.strip() for line in lines if "error" in line), lines[0])
