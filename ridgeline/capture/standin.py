@@ -214,6 +214,9 @@ def _models(value: Any) -> Any:
 def own_step(kind: type[Optimizer]) -> Callable[..., Any]:
     """The step of an optimizer class without wrappers. Raises LeftToTorch unless it is one of torch.optim's."""
     step: Callable[..., Any] = inspect.unwrap(kind.step)
+    closure = list(inspect.signature(step).parameters.values())[1:]
+    if any(p.default is p.empty for p in closure):
+        raise LeftToTorch("its step calls the model again")
     if not step.__module__.startswith("torch.optim."):
         raise LeftToTorch(f"{kind.__name__} has a step of its own, which may keep what we do not see")
     return step
