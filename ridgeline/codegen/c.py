@@ -535,8 +535,9 @@ def word(name: str, args: Sequence[str], dtypes: Sequence[DType]) -> str:
     if name not in WORDS_SPELLED:
         raise BuildFailed("c", f"word {name} is not spelled")
     t = suffix(dtypes[1] if name == "select" else dtypes[0])
-    stem = {"select": "select", "round_bf16": "round_bf16", "round_f16": "round_f16"}.get(name, f"w_{name}")
-    return f"{stem}({', '.join(args)})" if stem.startswith("round") else f"{stem}_{t}({', '.join(args)})"
+    if name.startswith("round_"):  # these are of f32, through which f64 is rounded as ATen does
+        return f"{name}({args[0]})" if t == "f32" else f"cast_f32_{t}({name}(cast_{t}_f32({args[0]})))"
+    return f"{'select' if name == 'select' else 'w_' + name}_{t}({', '.join(args)})"
 
 
 def literal(number: bool | int | float, dtype: DType) -> str:

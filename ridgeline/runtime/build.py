@@ -5,9 +5,11 @@ wait for it; nothing is started at import, and a process forked later builds lik
 """
 
 import os
+import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from ridgeline.base.errors import BuildFailed
 from ridgeline.codegen.target import Entry, Target
 from ridgeline.ir.program import Program
 from ridgeline.runtime.cache import Cache, key_of, open_cache
@@ -37,7 +39,11 @@ def build_module(programs: Sequence[Program], target: Target, cache: Cache) -> d
     folder = cache.find(key)
     if folder is None:
         fresh = cache.start()
-        entries = target.compile(source, fresh)
+        try:
+            entries = target.compile(source, fresh)
+        except BuildFailed:
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise
         cache.keep(key, fresh)
     else:
         entries = target.compile(source, folder)
