@@ -253,6 +253,8 @@ def _pools(n: int) -> None:
         windows = windows_of(x.shape[-n:], grad.shape[-n:], kernel, stride, padding, dilation)
         return greatest_backward(grad, indices, x.shape, lambda d, p: backward(windows[d], p), n)
 
+
+def _adaptive_pools(n: int) -> None:
     @composite(f"aten._adaptive_avg_pool{n}d.default")
     def adaptive_avg_pool(x: Array, output_size: Any, context: Context) -> Array:
         """y[o] = the mean of x over floor(o n / m) .. ceil((o + 1) n / m)."""
@@ -300,6 +302,7 @@ def flatten_size(sizes: Sequence[Index]) -> Index:
 
 for _n in (2, 3):
     _pools(_n)
+    _adaptive_pools(_n)
 
 
 def columns(

@@ -53,10 +53,9 @@ def _replace(target: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
-    except BaseException:
+    finally:
         with suppress(OSError):
-            temporary.unlink()
-        raise
+            temporary.unlink()  # gone already when all went well
 
 
 def _target(path: str | Path) -> Path:
