@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from ridgeline.base.records import Machine
@@ -10,6 +11,7 @@ from ridgeline.codegen.c import C
 from ridgeline.ir.index import Sym
 from ridgeline.ir.kernel import Kernel
 from ridgeline.ir.program import Program
+from ridgeline.ir.reference import run_kernel
 from ridgeline.ir.show import show
 from ridgeline.ir.types import BF16, F16, F32, F64, I8, I16, I32, I64, U8, DType
 from ridgeline.runtime.build import build
@@ -94,3 +96,16 @@ def test_integer_types(dtype: DType, cache: Cache) -> None:
 @pytest.mark.parametrize("combiner", ("prod", "max", "min", "any", "all", "argmax", "argmin", "welford", "maxsumexp"))
 def test_combiners(combiner: str, cache: Cache) -> None:
     check([k.row_fold(5, size, F32, combiner) for size in (1, 3, 16, 33, 200)], cache, scale=20)
+
+
+def test_output_written_over_an_input(cache: Cache) -> None:
+    """s = x + z in x's own memory, while three passes of layer norm read x."""
+    kernel = k.add_layer_norm(40, 200)
+    (entry,) = build([schedule(kernel, MACHINE)], TARGET, cache)
+    rng = np.random.default_rng(0)
+    arrays = {b.name: rng.standard_normal([s.const for s in b.shape]).astype("f4") for b in kernel.buffers}
+    expected = {name: a.copy() for name, a in arrays.items()}
+    run_kernel(kernel, expected)
+    entry([arrays["x" if b.name == "s" else b.name].ctypes.data for b in kernel.buffers], [])
+    for name, where in (("s", "x"), ("y", "y"), ("mean", "mean"), ("rstd", "rstd")):
+        np.testing.assert_allclose(arrays[where], expected[name], rtol=1e-5, atol=1e-5)

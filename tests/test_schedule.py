@@ -251,3 +251,32 @@ def test_guards_that_always_hold_are_dropped() -> None:
     y = word("select", inside, load("x", (i,), F32, inside), 1.0)
     kernel = Kernel("guard", (i,), (k.store("y", (i,), y),), (k.buffer("x", (100,)), k.buffer("y", (100,))))
     assert "select" not in show(schedule(kernel, MACHINE)) and " if " not in show(schedule(kernel, MACHINE))
+
+
+# ---- outputs written over inputs
+
+
+def test_what_may_be_overwritten_is_read_before() -> None:
+    """s may be x's memory: it is stored in the last pass over a row, after every load of x there."""
+    (phase,) = schedule(k.add_layer_norm(512, 128), MACHINE).phases
+    passes = [s for s in phase.body if isinstance(s, Loop)]
+    stored = [[s.buffer for s in p.body if isinstance(s, Put)] for p in passes]
+    assert stored == [[], [], ["s", "y"]] or stored == [[], [], ["y", "s"]]
+    names = [s.buffer if isinstance(s, Put) else "load" for s in passes[-1].body if isinstance(s, Put) or _loads(s)]
+    assert names[-2:] != ["load"] and "load" not in names[names.index("s") :]
+
+
+def _loads(s: Statement) -> bool:
+    return isinstance(s, Compute) and s.value.op == "load"
+
+
+def test_what_may_be_overwritten_is_read_in_no_later_phase() -> None:
+    """y = x / (largest of all) and s = x + 1: s waits for the phase that makes y."""
+    i, j, r, s = k.axis("i", 3000), k.axis("j", 100), k.axis("r", 3000), k.axis("s", 100)
+    top = k.fold("max", (r, s), load("x", (r, s), F32))
+    x = load("x", (i, j), F32)
+    stores = (k.store("s", (i, j), x + 1.0), k.store("y", (i, j), x / top))
+    buffers = tuple(k.buffer(n, (3000, 100)) for n in ("x", "s", "y"))
+    program = schedule(Kernel("two", (i, j), stores, buffers), MACHINE)
+    written = [{s.buffer for s in statements(p.body) if isinstance(s, Put)} & {"s", "y"} for p in program.phases]
+    assert written == [set(), set(), {"s", "y"}]

@@ -75,6 +75,7 @@ class Job:
     roots: tuple[Value, ...] = ()
     needs: tuple[int, ...] = ()
     fold: Fold | None = None  # of a step
+    over: frozenset[str] = frozenset()  # buffers that a put may overwrite
 
     def rewritten(self, known: Mapping[Value, Value], needs: Iterable[int]) -> "Job":
         """The job with some of its values read from where others put them."""
@@ -133,6 +134,7 @@ class _Builder:
             return
         make = Put(task.buffer, task.offset, task.value, task.mode, streaming=task.streaming)
         job = self.add(task.domain | inside, make, task.roots, *needs)
+        self.jobs[-1] = job = replace(job, over=task.over)
         if task.scratch:
             self.written[task.buffer] = job
 
@@ -182,9 +184,13 @@ class _Builder:
         out: list[Statement] = []
         for stage in range(max(stages.values(), default=-1) + 1):
             here = [j for j in jobs if stages[j.key] == stage]
+            puts: list[Statement] = []  # may overwrite what other values of this stage load
             for job in here:
                 if entering[job.key] is None:
                     out += self.leaf(job, scope)
+                    if isinstance(job.make, Put) and job.over:
+                        puts.append(out.pop())
+            out += puts
             for axis in dict.fromkeys(a for j in here if (a := entering[j.key]) is not None):
                 inside = [j for j in here if entering[j.key] is axis]
                 out += self.hoisted(inside, open_axes, scope)
@@ -337,13 +343,28 @@ def _earliest(jobs: Iterable[Job], entering: Mapping[int, Axis | None], least: M
     return out
 
 
+def _overwriting(jobs: Sequence[Job], entering: Mapping[int, Axis | None], given: Mapping[int, int]) -> dict[int, int]:
+    """Least stages, as given, and for puts that may overwrite a buffer: not before the last job that loads it."""
+    least = dict(given)
+    puts = [j for j in jobs if j.over]
+    readers = {j.key: {v.attr.buffer for v in loads(j.roots)} for j in jobs} if puts else {}
+    for _ in puts:  # each round settles one at least
+        stages = _earliest(jobs, entering, least)
+        for put in puts:
+            for j in jobs:
+                if j is not put and readers[j.key] & put.over:
+                    same = entering[j.key] is None or entering[j.key] is entering[put.key]
+                    least[put.key] = max(least.get(put.key, 0), stages[j.key] + (not same))
+    return least
+
+
 def _stages(jobs: Sequence[Job], entering: Mapping[int, Axis | None]) -> dict[int, int]:
     """A stage for each job, such that few loops are entered: a job may wait for others that enter the same axis."""
 
     def loops(stages: Mapping[int, int]) -> set[tuple[Axis, int]]:
         return {(axis, stages[key]) for key, axis in entering.items() if axis is not None}
 
-    least: dict[int, int] = {}
+    least = _overwriting(jobs, entering, {})
     best = _earliest(jobs, entering, least)
     tried: set[tuple[Axis, int]] = set()
     while untried := loops(best) - tried:
@@ -353,6 +374,7 @@ def _stages(jobs: Sequence[Job], entering: Mapping[int, Axis | None]) -> dict[in
         if later is None:
             continue
         waiting = least | {k: later for k, a in entering.items() if a is axis and best[k] == stage}
+        waiting = _overwriting(jobs, entering, waiting)
         other = _earliest(jobs, entering, waiting)
         if len(loops(other)) < len(loops(best)):
             least, best = waiting, other

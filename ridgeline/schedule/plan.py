@@ -13,7 +13,7 @@ from ridgeline.ir.index import ZERO, Axis, Index, as_index
 from ridgeline.ir.kernel import Buffer, Mode
 from ridgeline.ir.program import Phase, Scratch
 from ridgeline.ir.types import DType
-from ridgeline.ir.value import Value, load, nodes
+from ridgeline.ir.value import Value, load, loads, nodes
 from ridgeline.schedule.nest import (
     Nest,
     OutOfReach,
@@ -73,7 +73,7 @@ def _next_group(remaining: Sequence[Task], choose: Choose) -> tuple[Nest, list[T
     """The largest task that can run now, and all that fit in its loops."""
     for lead in sorted(remaining, key=points, reverse=True):
         nest = choose(remaining, lead)
-        group = _fitting(remaining, nest)
+        group = _after_reads(_fitting(remaining, nest), remaining)
         if lead in group:
             return nest, group
     raise CheckFailed("schedule", str(remaining[0]), "no task can run: folds need each other")
@@ -92,6 +92,16 @@ def _fitting(remaining: Sequence[Task], nest: Nest) -> list[Task]:
             if isinstance(task, Fold) and not is_split(task, nest):
                 ready.add(task.name)
     return group
+
+
+def _after_reads(group: list[Task], remaining: Sequence[Task]) -> list[Task]:
+    """Without the writes that may overwrite what tasks of later phases still read."""
+    while True:
+        later = {v.attr.buffer for t in remaining if t not in group for v in loads(t.roots)}
+        kept = [t for t in group if not (isinstance(t, Write) and t.over & later)]
+        if len(kept) == len(group):
+            return group
+        group = kept
 
 
 def is_split(fold: Fold, nest: Nest) -> bool:

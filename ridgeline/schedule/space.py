@@ -129,6 +129,15 @@ def _inner_first(folds: list[Fold]) -> list[Fold]:
     return list(out.values())
 
 
+def _alike(stored: str, kernel: Kernel) -> frozenset[str]:
+    """Loaded buffers that the stored one may be written over: those laid out like it."""
+    this = kernel.buffer(stored)
+    form = (this.dtype, this.shape, this.strides)
+    read = set(kernel.read)
+    alike = [b.name for b in kernel.buffers if b.name in read and (b.dtype, b.shape, b.strides) == form]
+    return frozenset(alike) - {stored}
+
+
 def space(kernel: Kernel) -> Space:
     """The kernel's stores and folds over one set of axes, by flat offset."""
     aligner = _Aligner(kernel)
@@ -139,7 +148,8 @@ def space(kernel: Kernel) -> Space:
             for read in i.reads:
                 aligner.see(read)
         offset = aligner.buffers[store.buffer].offset(index)
-        writes.append(Write(store.buffer, offset, aligner.see(store.value), store.mode))
+        over = _alike(store.buffer, kernel)
+        writes.append(Write(store.buffer, offset, aligner.see(store.value), store.mode, over=over))
     folds: list[Task] = list(_inner_first(aligner.folds()))
     tasks = [t for t in (*folds, *writes) if all(a.size.const != 0 for a in t.domain)]
     used = frozenset().union(*(t.domain for t in tasks)) if tasks else frozenset()

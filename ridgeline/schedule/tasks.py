@@ -50,7 +50,7 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A store by flat offset."""
+    """A store by flat offset. `over` are loaded buffers whose memory it may be: it waits until they have been read."""
 
     buffer: str
     offset: Index
@@ -58,6 +58,7 @@ class Write:
     mode: Mode = Mode.PLAIN
     streaming: bool = False
     scratch: bool = False
+    over: frozenset[str] = frozenset()
 
     @property
     def domain(self) -> frozenset[Axis]:
