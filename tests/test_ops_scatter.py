@@ -60,6 +60,7 @@ def test_embedding() -> None:
     both_ways(lambda w, i: [F.embedding(i, w)], weight.bfloat16(), ids.int())
 
 
+@pytest.mark.filterwarnings("ignore:The reduce argument")
 def test_scatter_along_a_dimension() -> None:
     index = torch.tensor([[0, 2, 1], [3, 3, 0]])[:, None].expand(2, 5, 3)
     source = torch.randn(3, 5, 3)
