@@ -73,6 +73,13 @@ def test_gelu_counts_its_erf() -> None:
     assert work.special_ops == 1000
 
 
+def test_a_dropout_draws_a_number_an_element() -> None:
+    # 4096 numbers; reads 4096 * 4, writes 4096 * 4 and a mask of 4096 bytes
+    [work] = works(capture(torch.ops.aten.native_dropout.default, torch.zeros(64, 64), 0.1, True))
+    assert work.random_numbers == 4096
+    assert (work.bytes_read, work.bytes_written) == (16_384, 20_480)
+
+
 def test_unknown_is_unknown_never_zero() -> None:
     [work] = works(capture(torch.ops.aten.sort.default, torch.zeros(64)))
     assert work.flops is None

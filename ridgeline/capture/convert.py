@@ -16,7 +16,7 @@ import torch
 from torch.fx import GraphModule
 from torch.fx import Node as FxNode
 
-from ridgeline.base.errors import CannotConvert, NoRow
+from ridgeline.base.errors import CannotConvert, CheckFailed, NoRow
 from ridgeline.capture.lines import user_line
 from ridgeline.ir.graph import Definition, Graph, Node, NodeKind
 from ridgeline.ir.index import Index, Sym, as_index
@@ -182,7 +182,7 @@ class _Converter:
             if reason is not None and (row is None or row.kind is not Kind.LIBRARY):
                 raise CannotConvert(reason)
             node = self.node(fx, row)
-        except CannotConvert as refused:
+        except (CannotConvert, CheckFailed) as refused:
             node = self.library(fx, str(refused), None)
         if self.strict and node.reason is not None:
             raise NoRow(node.operator, node.reason)
@@ -217,8 +217,18 @@ class _Converter:
             reason=reason,
             flops=flops,
             family="library",
+            storage=self.overwritten(fx),
+            draws=torch.Tag.nondeterministic_seeded in getattr(fx.target, "tags", ()),
             **self.origin(fx),
         )
+
+    def overwritten(self, fx: FxNode) -> str | None:
+        """The tensor that a call writes to in place, its first argument."""
+        schema = getattr(fx.target, "_schema", None)
+        if schema is None or not schema.is_mutable or not schema.arguments[0].is_write:
+            return None
+        first = fx.args[0]
+        return self.parts.get(first.name, first.name) if isinstance(first, FxNode) else None
 
     def origin(self, fx: FxNode) -> dict[str, Any]:
         return {"line": user_line(fx), "backward": self.backward or "bwd" in str(fx.meta.get("partitioner_tag", ""))}
@@ -237,7 +247,7 @@ class _Converter:
             return self.library(fx, "no row in the table", None)
         out = self.declared(fx)
         if row.kind is Kind.LIBRARY:
-            return self.library(fx, None, self.flops(fx, row, out))
+            return replace(self.library(fx, None, self.flops(fx, row, out)), random=row.random)
         args, kwargs = self.arguments(fx)
         if not out:
             raise CannotConvert("its result is not a tensor")
@@ -249,12 +259,10 @@ class _Converter:
             define(b, r) for b, r in zip(slots, results, strict=False) if r is not None and b is not None
         )
         kind = NodeKind.VIEW if row.kind is Kind.VIEW else NodeKind.COMPUTE
-        written = fx.args[0] if _writes_first(fx) else None
-        storage = self.parts.get(written.name, written.name) if isinstance(written, FxNode) else None
         return Node(
             *(fx.name, operator_name(fx.target), kind, out, self.tensor_inputs(fx), definitions),
             call=fx,
-            storage=storage,
+            storage=self.overwritten(fx),
             family=row.kind.value,
             **self.origin(fx),
         )
@@ -362,11 +370,6 @@ def _takes_number(kind: Any) -> bool:
     """Whether a schema asks for a number: Scalar or float, or an optional one."""
     inner = kind.getElementType() if kind.kind() == "OptionalType" else kind
     return inner.kind() in ("NumberType", "FloatType")
-
-
-def _writes_first(fx: FxNode) -> bool:
-    schema = fx.target._schema  # type: ignore[union-attr]
-    return bool(schema.is_mutable and schema.arguments and schema.arguments[0].is_write)
 
 
 def define(buffer: Buffer, result: Array | Scatter) -> Definition:

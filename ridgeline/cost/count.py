@@ -144,7 +144,8 @@ def node_work(node: Node, buffers: Mapping[str, Buffer], hints: Hints) -> Work:
             stored_elements(buffers[name], hints) * buffers[name].dtype.bytes for name in node.inputs if name in buffers
         )
         matmul = sum(node.flops.values()) if node.flops is not None else 0.0
-        return Work(read, written, node.flops, matmul_flops=matmul)
+        drawn = stored_elements(node.outputs[0], hints) if node.random and node.outputs else 0
+        return Work(read, written, node.flops, random_numbers=float(drawn), matmul_flops=matmul)
     values = definition_values(node.definitions)
     read = sum(bytes_read(values, buffers, hints).values())
     for d in node.definitions:

@@ -54,6 +54,8 @@ class Node:
     reason: str | None = None  # why it is a library call
     flops: Mapping[str, float] | None = None  # of a library call; None where unknown
     family: str = ""  # kind of row, or "library"
+    random: bool = False  # a library call that draws a number for each element of its first output
+    draws: bool = False  # it takes random numbers from a generator: such calls keep their order
 
     @cached_property
     def reads(self) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from ridgeline.ops.table import library
     *("aten.geometric.default", "aten.log_normal.default", "aten.poisson.default", "aten.binomial.default"),
     *("aten._standard_gamma.default", "aten._sample_dirichlet.default", "aten.rrelu_with_noise_functional.default"),
     *(f"aten.random.{o}" for o in ("default", "from", "to")),
+    random=True,
 )
 def drawn(*args: Any, **options: Any) -> Mapping[str, float]:
     """Numbers drawn from a generator: 0 FLOP."""

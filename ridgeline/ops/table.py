@@ -86,6 +86,7 @@ class Row:
     where: str
     cast: str = "none"
     wants_context: bool = False
+    random: bool = False  # a LIBRARY row that draws a number for each element of its first output
 
     def apply(self, context: Context, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Result, ...]:
         """The arrays of all outputs (None for one that is not made)."""
@@ -136,11 +137,13 @@ def _add(row: Row) -> None:
         TABLE[operator] = row
 
 
-def _decorator(kind: Kind, operators: tuple[str, ...], cast: str = "none") -> Callable[[Body], Body]:
+def _decorator(
+    kind: Kind, operators: tuple[str, ...], cast: str = "none", random: bool = False
+) -> Callable[[Body], Body]:
     def register(body: Body) -> Body:
         where = f"{body.__module__}:{body.__name__}"
         wants = "context" in inspect.signature(body).parameters
-        _add(Row(operators, kind, body, where, cast, wants))
+        _add(Row(operators, kind, body, where, cast, wants, random))
         return body
 
     return register
@@ -172,9 +175,12 @@ def composite(*operators: str) -> Callable[[Body], Body]:
     return _decorator(Kind.COMPOSITE, operators)
 
 
-def library(*operators: str) -> Callable[[Body], Body]:
-    """A row run by ATen. Its body takes the same arguments and gives FLOPs by number format."""
-    return _decorator(Kind.LIBRARY, operators)
+def library(*operators: str, random: bool = False) -> Callable[[Body], Body]:
+    """A row run by ATen. Its body takes the same arguments and gives FLOPs by number format.
+
+    `random`: it draws a number for each element of its first output.
+    """
+    return _decorator(Kind.LIBRARY, operators, random=random)
 
 
 def find(operator: str) -> Row | None:

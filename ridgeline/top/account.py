@@ -60,7 +60,7 @@ def account_of(run: Run, events: Sequence[Event], device: Device, elsewhere: Seq
         run.target,
         device.id,
         device.name,
-        {"torch": torch.__version__, "python": platform.python_version()},
+        {"torch": str(torch.__version__), "python": platform.python_version()},
         run.steps_seen,
         len(run.timed(Mode.COMPILED)),
         graphs,
