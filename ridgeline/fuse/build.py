@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from ridgeline.base.errors import CheckFailed
 from ridgeline.fuse.group import Group
+from ridgeline.fuse.regions import bases
 from ridgeline.fuse.repeat import Form, Forms, group_form
 from ridgeline.fuse.space import plain, radix
 from ridgeline.fuse.unit import Unit, guarded, plain_index
@@ -161,11 +162,16 @@ def steps(plan: Plan) -> Steps:
         reads = frozenset((*step.read, *step.storage.values())) - group.names
         entries.append(_Entry(position, step, reads, group.names, _overwritten(plan, step.storage.values())))
     wanted = _runtime_views(plan)
+    base = bases(plan.graph)
+    drawn: tuple[str, ...] = ()  # the last call that drew random numbers
     for position, node in enumerate(plan.graph.nodes):
         if node.kind is NodeKind.LIBRARY or node.name in wanted:
             made = frozenset((node.name, *(b.name for b in node.outputs)))
             changed = _overwritten(plan, () if node.storage is None else (node.storage,))
-            entries.append(_Entry(position, CallStep(node), frozenset(node.inputs), made, changed))
+            needs = {*node.inputs, *(b for name in node.inputs for b in base.get(name, ()))}
+            if node.draws:
+                needs, drawn = needs.union(drawn), (node.name,)
+            entries.append(_Entry(position, CallStep(node), frozenset(needs), made, changed))
     return Steps(plan.graph, tuple(_ordered(plan, entries)), plan.units.buffers)
 
 

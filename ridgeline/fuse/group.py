@@ -106,6 +106,9 @@ def join(a: Group, b: Group, shared: Iterable[str], buffers: Mapping[str, Buffer
         return "the kernel would be too large"
     if any(u.is_scatter for u in (*a.units, *b.units)) and any(u.folds for u in (*a.units, *b.units)):
         return "a scatter and a sum do not share a kernel"
+    for reader, maker in ((a, b), (b, a)):
+        if any(u.storage in maker.maps for u in reader.units):
+            return "a scatter begins from what the other makes"
     solution = Solution()
     linked = False
     for unit, load, reader, maker in crossing(a, b):

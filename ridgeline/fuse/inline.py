@@ -69,7 +69,7 @@ def _repeatable(unit: Unit, readers: list[Unit]) -> bool:
         and not unit.folds
         and len(unit.values) <= MOST_REPEATED
         and len(readers) <= MOST_READERS
-        and not any(r.storage == unit.name for r in readers)
+        and not any(r.storage is not None and (r.storage == unit.name or r.storage in unit.reads) for r in readers)
     )
 
 

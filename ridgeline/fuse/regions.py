@@ -55,9 +55,12 @@ def depths(graph: Graph, units: Units) -> dict[str, int]:
     for unit in units.units.values():
         own.setdefault(unit.node.name, []).append(unit)
     readers = _readers(graph, units, base)
+    drawn = 0  # the depth of the last call that drew random numbers: the next is at least as deep
     for node in graph.nodes:
         if node.kind is NodeKind.LIBRARY:
             at = max((depth.get(b, 0) for name in node.inputs for b in base.get(name, (name,))), default=0)
+            if node.draws:
+                drawn = at = max(at, drawn)
             depth[call(node.name)] = depth[node.name] = at
             depth |= {b.name: at + 1 for b in node.outputs}
             continue
@@ -118,7 +121,7 @@ def _connected(units: list[Unit]) -> list[list[Unit]]:
         return name
 
     for unit in units:
-        for name in unit.reads:
+        for name in (*unit.reads, *((unit.storage,) if unit.storage is not None else ())):
             parent[root(name)] = root(unit.name)
     parts: dict[str, list[Unit]] = {}
     for unit in units:

@@ -16,6 +16,7 @@ from ridgeline.ir.kernel import Buffer, Mode
 from ridgeline.ir.value import Value, const, load, loads, nodes, operands, substitute, substitute_index, word
 
 START = "#start"  # suffix of the buffer a scatter begins from
+NEW = "#new"  # suffix of the buffer that holds what an input becomes, until nothing reads the input any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +194,11 @@ def _clear(d: Definition, through: Mapping[str, Definition]) -> Definition:
 
 
 def _split(node: Node, d: Definition, position: int) -> list[Unit]:
+    if d.initial is None and node.storage is not None and _moves(d, node.storage):
+        new = replace(d, buffer=replace(d.buffer, name=d.buffer.name + NEW))
+        back = replace(d, value=load(new.buffer.name, _own(d), d.buffer.dtype))
+        made = Unit(new.buffer.name, node, new, position)
+        return [made, Unit(d.buffer.name, node, back, position, node.storage)]
     if d.initial is None:
         return [Unit(d.buffer.name, node, d, position, node.storage)]
     start = replace(d.initial, buffer=replace(d.buffer, name=d.buffer.name + START))
@@ -200,6 +206,15 @@ def _split(node: Node, d: Definition, position: int) -> list[Unit]:
     storage = node.storage if node.storage is not None else start.buffer.name
     first = [] if node.storage is not None else [Unit(start.buffer.name, node, start, position)]
     return [*first, Unit(d.buffer.name, node, replace(d, initial=None), position, storage)]
+
+
+def _moves(d: Definition, storage: str) -> bool:
+    """Whether it reads a buffer at other places than it defines."""
+    return any(v.attr.buffer == storage and v.attr.index != _own(d) for v in loads([d.value]))
+
+
+def _own(d: Definition) -> tuple[Index, ...]:
+    return tuple(as_index(0) if a.size.const == 1 else as_index(a) for a in d.axes)
 
 
 def unit_reads(unit: Unit, buffers: Mapping[str, Buffer], hints: Hints) -> dict[str, int]:
@@ -227,4 +242,4 @@ def unit_arithmetic(unit: Unit, hints: Hints) -> tuple[dict[str, float], float, 
 def plain_index(unit: Unit) -> tuple[Index, ...]:
     """Where it stores, over its own axes."""
     d = unit.definition
-    return d.index or tuple(as_index(0) if a.size.const == 1 else as_index(a) for a in d.axes)
+    return d.index or _own(d)

@@ -109,8 +109,20 @@ class _Walk:
         return joined, cost
 
     def overwrites(self, group: Group) -> str | None:
-        """A kernel may write an input in place only if all of it reads that input at the point it writes."""
+        """A kernel may write an input in place only if all of it reads that input at the point it writes, and before.
+
+        Stores run in order, but what waits for a fold runs in a later pass: nothing that reads the input may wait for
+        a fold that the overwriting store does not wait for, nor come after it unless that store loads it too.
+        """
+        if all(u.storage is None or u.storage in self.units.units for u in group.units):
+            return None
+        sees: dict[str, set[str]] = {}  # what each unit reads, its makers in the group included
+        waits: dict[str, set[str]] = {}  # the units with folds that it waits for
         for unit in group.units:
+            inside = [n for n in unit.reads if n in sees]
+            sees[unit.name] = {n for n in unit.reads if n not in sees}.union(*(sees[n] for n in inside))
+            waits[unit.name] = ({unit.name} if unit.folds else set()).union(*(waits[n] for n in inside))
+        for k, unit in enumerate(group.units):
             if unit.storage is None or unit.storage in self.units.units:
                 continue
             axis_map = group.maps[unit.name]
@@ -122,6 +134,11 @@ class _Walk:
                 wider = not mapped(other.space, theirs) <= domain
                 if at and (unit.is_scatter or wider or any(i != made for i in at)):
                     return "it would overwrite an input that other points still read"
+            for j, other in enumerate(group.units):
+                if j == k or unit.storage not in sees[other.name] or not self.stored(group, other):
+                    continue
+                if not waits[other.name] <= waits[unit.name] or (j > k and unit.storage not in sees[unit.name]):
+                    return "it would overwrite an input that another pass still reads"
         return None
 
     def cost_of(self, group: Group) -> _Cost:
