@@ -124,7 +124,8 @@ def _measure(kind: str, json: bool) -> None:
     file.check_folder(folder)  # before half a minute of measuring
     probe = import_module("ridgeline.runtime.probe")  # loads torch
     with report.progress() as step:
-        device = probe.measure(kind, catalog.find, step)
+        own = import_module("ridgeline.top.own_kernels").own_kernels() if kind == "cpu" else None
+        device = probe.measure(kind, catalog.find, step, own)
     path: Path = file.write(device, folder)
     if device.note:
         print(f"ridgeline: {device.note}", file=sys.stderr)
