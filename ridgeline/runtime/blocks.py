@@ -3,8 +3,11 @@
 The C library returns a large block to the system when it is freed and maps fresh pages for the next one; touching
 those costs three times the traffic of the kernel that fills them (57 ms of kernel in 200 ms of call for 128 MiB,
 2026-11-30, 2 cores). A block is free when nobody but us holds its storage, tensors, views and NumPy arrays included.
+One that other processes may see is never used again.
 """
 
+import os
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,27 +29,30 @@ class _Block:
 
 
 class Blocks:
-    """Blocks by size. `take` gives one that nobody holds, or a new one."""
+    """Blocks by size. `tensor` gives one over a block that nobody holds, or over a new one."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, list[_Block]] = {}
         self._takes = 0
         self._lock = threading.Lock()
 
-    def take(self, size: int) -> torch.UntypedStorage:
-        """A storage of at least `size` bytes whose contents are arbitrary."""
-        size = -(-size // MIB) * MIB
-        with self._lock:
-            self._takes += 1
-            if self._takes % PATIENCE == 0:
-                self._trim()
-            same = self._blocks.setdefault(size, [])
-            for block in same:
-                if _free(block) and block.storage.nbytes() >= size:
-                    block.wanted = self._takes
-                    return block.storage
-            same.append(_Block(torch.UntypedStorage(size), self._takes))  # type: ignore[no-untyped-call]
-            return same[-1].storage
+    def tensor(self, size: int, dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int]) -> torch.Tensor:
+        """A tensor of arbitrary contents in a block of `size` bytes: an ordinary tensor that is no view."""
+        out = torch.empty(0, dtype=dtype)
+        with self._lock:  # until the tensor holds the block, another thread would find it free
+            return out.set_(self._take(size), 0, shape, strides)
+
+    def _take(self, size: int) -> torch.UntypedStorage:
+        self._takes += 1
+        if self._takes % PATIENCE == 0:
+            self._trim()
+        same = self._blocks.setdefault(size, [])
+        for block in same:
+            if _free(block) and block.storage.nbytes() == size and not block.storage.is_shared():
+                block.wanted = self._takes
+                return block.storage
+        same.append(_Block(torch.UntypedStorage(size), self._takes))  # type: ignore[no-untyped-call]
+        return same[-1].storage
 
     def _trim(self) -> None:
         oldest = self._takes - PATIENCE
@@ -62,14 +68,20 @@ class Blocks:
         with self._lock:
             self._blocks.clear()
 
+    def forget(self) -> None:
+        """As if new, in a process just forked, where another thread may have held the lock."""
+        self._blocks, self._lock = {}, threading.Lock()
+
 
 def _free(block: _Block) -> bool:
-    return bool(torch._C._storage_Use_Count(block.storage._cdata) == 1)
+    # One reference from `block` and one for the call: who holds the storage as an object is counted here alone.
+    return sys.getrefcount(block.storage) == 2 and bool(torch._C._storage_Use_Count(block.storage._cdata) == 1)
 
 
 BLOCKS = Blocks()
+os.register_at_fork(after_in_child=BLOCKS.forget)
 
 
 def fresh_tensor(size: int, dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int]) -> torch.Tensor:
-    """A tensor of arbitrary contents in a block: an ordinary tensor that is no view."""
-    return torch.empty(0, dtype=dtype).set_(BLOCKS.take(size), 0, shape, strides)
+    """A tensor of arbitrary contents, of at least LEAST_BYTES."""
+    return BLOCKS.tensor(size, dtype, shape, strides)

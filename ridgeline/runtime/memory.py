@@ -4,6 +4,7 @@ Takes the steps of a plan; gives an offset for each such buffer so that two aliv
 kept between calls and shared by all graphs of a device: fresh pages cost more than the traffic they carry.
 """
 
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -50,7 +51,8 @@ class Slab:
     __slots__ = ("block", "pointer", "views")
 
     def __init__(self, size: int, device: torch.device) -> None:
-        self.block = torch.empty(size + ALIGNMENT, dtype=torch.uint8, device=device)
+        with torch.inference_mode(False):  # it outlives the mode it was first needed in
+            self.block = torch.empty(size + ALIGNMENT, dtype=torch.uint8, device=device)
         self.pointer = -(-self.block.data_ptr() // ALIGNMENT) * ALIGNMENT
         self.views: WeakKeyDictionary[object, tuple[torch.Tensor, ...]] = WeakKeyDictionary()
 
@@ -61,8 +63,9 @@ class Slab:
     def lay(self, offset: int, dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int]) -> torch.Tensor:
         """A tensor over a part of the slab."""
         start = (self.pointer - self.block.data_ptr() + offset) // dtype.itemsize
-        whole = self.block[: self.block.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
-        return whole.as_strided(shape, strides, start)
+        with torch.inference_mode(False):
+            whole = self.block[: self.block.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
+            return whole.as_strided(shape, strides, start)
 
 
 class Slabs:
@@ -90,8 +93,13 @@ class Slabs:
         with self.lock:
             self.free.clear()
 
+    def forget(self) -> None:
+        """As if new, in a process just forked, where another thread may have held the lock."""
+        self.free, self.lock = {}, threading.Lock()
+
 
 SLABS = Slabs()
+os.register_at_fork(after_in_child=SLABS.forget)
 
 
 def lives_of(touched: Mapping[str, Sequence[int]], sizes: Mapping[str, int]) -> list[Life]:
