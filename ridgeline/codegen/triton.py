@@ -120,6 +120,9 @@ class _Kernel(Blocks):
             inner = as_index(1)
             lines = []
             for k, axis in reversed(list(enumerate(axes))):
+                if axis.size.const == 1:
+                    lines.append(f"{self.axis_name(axis)} = 0")
+                    continue
                 text = "pid" if inner.const == 1 else f"pid // {self.index(inner)}"
                 lines.append(f"{self.axis_name(axis)} = {text}" + (f" % {self.index(axis.size)}" if k else ""))
                 inner = inner * axis.size

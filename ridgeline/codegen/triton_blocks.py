@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ridgeline.base.errors import BuildFailed
 from ridgeline.codegen import triton_words as spell
-from ridgeline.ir.index import Atom, Axis, Div, Index, Mod, Read, Sym, as_index, at_least, upper
+from ridgeline.ir.index import Atom, Axis, Div, Index, Mod, Read, Sym, as_index, at_least, lower, upper
 from ridgeline.ir.program import Program
 from ridgeline.ir.types import I64, DType
 from ridgeline.ir.value import Value
@@ -120,7 +120,9 @@ class Blocks:
     def axis_name(self, axis: Axis) -> str:
         if axis not in self.axis_names:
             name = identifier(axis.name)
-            while TAKEN.match(name) or keyword.iskeyword(name) or name in self.axis_names.values():
+            if TAKEN.match(name) or keyword.iskeyword(name):
+                name = f"at_{name}"
+            while name in self.axis_names.values():
                 name += "_"
             self.axis_names[axis] = name
         return self.axis_names[axis]
@@ -179,13 +181,31 @@ class Blocks:
             return f"tl.cast({self.index(v.attr)}, tl.int64)"
         if v.op == "load":
             return self.load(v.attr.buffer, v.attr.stored, v.attr.index[0], self.dims(v.axes), v.args)
-        if v.op in spell.COMPARISONS and all(a.op in ("iota", "const") and a.dtype is I64 for a in v.args):
-            indices = [a.attr if a.op == "iota" else as_index(a.attr) for a in v.args]
-            if all(map(self.is_narrow, indices)):
-                return spell.word(v.op, [self.index(i) for i in indices])
+        narrow = [self.narrow(a, v) for a in v.args] if v.op in spell.COMPARISONS else []
+        if narrow and all(narrow):
+            return spell.word(v.op, [text or "" for text in narrow])
         typed = v.op == "cast" or v.op in spell.CALLED or all(a.op == "const" for a in v.args)
         args = [self.value(a, typed) for a in v.args]
         return spell.cast(args[0], v.args[0].dtype, v.dtype) if v.op == "cast" else spell.word(v.op, args)
+
+    def narrow(self, value: Value, comparison: Value) -> str | None:
+        """A side of a comparison of indices in 32 bits, where that gives the same answer.
+
+        A number compared with positions 0 .. n - 1 may be brought to -1 .. n first: worth it for one that is the same
+        for the whole tile.
+        """
+        if value.dtype is not I64:
+            return None
+        if value.op in ("iota", "const"):
+            index = value.attr if value.op == "iota" else as_index(value.attr)
+            return self.index(index) if self.is_narrow(index) else None
+        other = next((a for a in comparison.args if a is not value), value)
+        if other.op != "iota" or self.dims(value.axes) or not self.dims(other.axes) or not self.is_narrow(other.attr):
+            return None
+        least, most = lower(other.attr).const, upper(other.attr).const
+        if least is None or most is None or least <= -NARROW or most >= NARROW:
+            return None
+        return f"clip_i32({self.value(value)}, {least - 1}, {most + 1})"
 
     # ---- memory
 

@@ -10,6 +10,7 @@ import ast
 import ctypes
 import functools
 import hashlib
+import importlib
 import importlib.util
 import json
 import re
@@ -287,6 +288,10 @@ class Program:
 
         run.keep = keep  # type: ignore[attr-defined]
         return run
+
+    def sweep(self, strides: Sequence[int], counts: Sequence[int], most: int, parallel: bool) -> Any:
+        """The same over many tensors, two launches for all; None where that cannot be (`triton_sweep.py`)."""
+        return importlib.import_module("ridgeline.codegen.triton_sweep").sweep(self, strides, counts)
 
     def prepare(self, pointers: Sequence[int], sizes: Sequence[int]) -> tuple[Any, list[tuple[Any, ...]]]:
         """Scratch, and each launch with its arguments laid out."""

@@ -216,6 +216,11 @@ def floor_mod(a, b):
     return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
 
 
+@triton.jit
+def clip_i32(a, least, most):
+    return tl.cast(tl.minimum(tl.maximum(a, least), most), tl.int32)
+
+
 # ---- folds of a tile
 
 

@@ -1,40 +1,49 @@
 """The way from a kernel to loop programs, in order: `schedule(kernel, machine)` gives the best one."""
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
 
 from ridgeline.base.records import Machine
 from ridgeline.ir.index import Index, Sym
 from ridgeline.ir.kernel import Kernel
 from ridgeline.ir.program import Phase, Program
 from ridgeline.schedule import tile
-from ridgeline.schedule.choose import Strategy, chooser
+from ridgeline.schedule.choose import EVERY, Strategy, chooser, promising
 from ridgeline.schedule.merge import merge
 from ridgeline.schedule.plan import assemble, element_bytes
 from ridgeline.schedule.rank import cycles
 from ridgeline.schedule.space import space
+from ridgeline.schedule.tasks import Space
 from ridgeline.schedule.unroll import short_axis, unrolled
 
-STRATEGIES = (Strategy(0), Strategy(1), Strategy(0, outer=True), Strategy(1, outer=True))
 
-
-def candidates(kernel: Kernel, machine: Machine) -> list[Program]:
-    """Programs that compute the kernel, best first by estimated time."""
+def candidates(kernel: Kernel, machine: Machine, every: bool = False) -> list[Program]:
+    """Programs that compute the kernel, best first by estimated time; those worth a look, or every one."""
     flat = merge(space(kernel))
     sizes, stored = size_names(kernel), element_bytes(kernel.buffers)
     if machine.style == "tile":
         plan = assemble(flat.tasks, flat.buffers, tile.chooser(machine, stored))
-        phases = tuple(replace(p, threads=tile.threads(p)) for p in plan.phases)
+        phases = tuple(tile.spread(p) for p in plan.phases)
         return [Program(kernel.name, kernel.buffers, tuple(plan.scratch), sizes, phases)]
     made: dict[tuple[Phase, ...], Program] = {}
-    short = short_axis(flat)
-    spaces = [flat] if short is None else [flat, merge(unrolled(flat, short))]
-    for tasks in spaces:
-        for strategy in STRATEGIES if len(tasks.axes) > 1 else STRATEGIES[:1]:
+    for tasks, strategies in _ways(flat, machine, stored, every):
+        for strategy in strategies:
             plan = assemble(tasks.tasks, flat.buffers, chooser(strategy, machine, stored))
             program = Program(kernel.name, kernel.buffers, tuple(plan.scratch), sizes, tuple(plan.phases))
             made.setdefault(program.phases, program)
+    if len(made) == 1:
+        return list(made.values())
     return sorted(made.values(), key=lambda p: cycles(p, machine))
+
+
+def _ways(
+    flat: Space, machine: Machine, stored: Mapping[str, int], every: bool
+) -> Iterator[tuple[Space, tuple[Strategy, ...]]]:
+    """The space as it is, and with a short axis written out where lanes would else lie along it."""
+    strategies = EVERY if every else promising(flat.tasks, machine, stored)
+    yield flat, strategies if len(flat.axes) > 1 else EVERY[:1]
+    short = short_axis(flat)
+    if short is not None and (every or len(strategies) == len(EVERY)):
+        yield merge(unrolled(flat, short)), EVERY if every else EVERY[:1]
 
 
 def schedule(kernel: Kernel, machine: Machine) -> Program:

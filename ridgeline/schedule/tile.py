@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from ridgeline.base.records import Machine
 from ridgeline.ir.index import Axis
-from ridgeline.ir.program import Loop, Phase, Statement
-from ridgeline.ir.value import loads
+from ridgeline.ir.program import Compute, Finish, Loop, Phase, Statement
+from ridgeline.ir.value import Value, loads, nodes, operands
 from ridgeline.schedule.nest import Nest
 from ridgeline.schedule.plan import Choose, kept_inside
 from ridgeline.schedule.strides import IRREGULAR, Access, accesses, points, size_hint, stride
@@ -23,7 +23,8 @@ from ridgeline.schedule.tasks import Fold, Task, fold_results
 FLAT = 1 / 32  # that folds nothing
 ROWS = 1 / 16  # of short rows
 PASS = 1 / 8  # of a row taken in passes, of columns, of a square along two contiguous axes
-COLUMN_BYTES = 256  # a block of columns is at least so wide in memory
+COLUMN_BYTES = 256  # a block of columns is so wide in memory
+SECTOR_BYTES = 32  # and one that joins partial states at least so wide, to spread them over the workers
 WASTE = 1.15  # positions of ragged blocks over those that count, accepted for larger blocks
 FEW = 8  # points of a phase for each partial state it leaves
 ELEMENTS = 16  # of a tile, a thread
@@ -82,6 +83,10 @@ class _Chooser:
         self.machine, self.element_bytes = machine, dict(element_bytes)
         self.programs = 4 * machine.workers  # enough to keep every worker busy, and to even out
 
+    def resident(self, elements: int) -> int:
+        """How many programs with a tile of so many elements run at once, with registers to spare."""
+        return self.machine.workers * max(THREADS[1] // threads_for(elements), 1)
+
     def elements(self, share: float) -> int:
         return max(int(self.machine.max_tile * share), 1)
 
@@ -110,6 +115,10 @@ class _Chooser:
         return max(ready, key=points, default=None)
 
     def nest(self, shape: _Shape, base: Fold | None, folds: Sequence[Fold], total: int) -> Nest:
+        covered = [a for a, block in shape.grid.items() if a.size.const is not None and block >= a.size.const]
+        for axis in covered:
+            del shape.grid[axis]
+        shape.whole = [*covered, *shape.whole]
         # One tile covers what an iteration takes of some axes: those open outside of loops, so that states begin there.
         once = [a for a in shape.order if a not in shape.whole and shape.grid.get(a) in (1, shape.tiles.get(a, 1))]
         order = [*shape.whole, *once, *(a for a in shape.order if a not in shape.whole and a not in once)]
@@ -177,7 +186,7 @@ class _Chooser:
         for axis in kept:
             if axis in summed:
                 others = max(shape.programs() // -(-size_hint(axis) // shape.grid[axis]), 1)
-                wanted = max(2 * self.machine.workers // others, 1)
+                wanted = max(self.resident(length * shape.tiles.get(inner, 1)) // others, 1)
                 tile = shape.tiles.get(axis, 1)
                 shape.grid[axis] = max(run_of(size_hint(axis), wanted, tile), shape.grid[axis])
 
@@ -210,6 +219,8 @@ class _Chooser:
         if lane is not None:
             narrowest = min((a.element_bytes for a in found if stride(a.offset, lane) == 1), default=4)
             width = best_tile(size_hint(lane), COLUMN_BYTES // narrowest)
+            while base.joins and width * narrowest > SECTOR_BYTES and size_hint(lane) < width * self.machine.workers:
+                width //= 2
             shape.tile(lane, width)
         left = max(self.elements(PASS) // width, 1)
         for axis in reversed(along):
@@ -279,10 +290,30 @@ def chooser(machine: Machine, element_bytes: Mapping[str, int]) -> Choose:
     return _Chooser(machine, element_bytes)
 
 
-def threads(phase: Phase) -> int:
-    """How many threads one iteration of the grid is spread over."""
+def spread(phase: Phase) -> Phase:
+    """The phase with its threads, and with all loads of a body under way before the first of its folds waits."""
+    return replace(phase, body=loads_first(phase.body), threads=threads_for(largest_tile(phase.body, 1)))
+
+
+def loads_first(body: Sequence[Statement]) -> tuple[Statement, ...]:
+    """Loads that need no fold of this body, and what they need, before everything else: kernels read before they
+    write, so no order between them and stores is lost."""
+    inner = [replace(s, body=loads_first(s.body)) if isinstance(s, Loop) else s for s in body]
+    made = {s.value for s in inner if isinstance(s, Compute)}
+    made |= {v for s in inner if isinstance(s, Finish) for _, v in s.results}
+    free: set[Value] = set()
+    for s in inner:
+        if isinstance(s, Compute) and all(o in free or o not in made for o in operands(s.value)):
+            free.add(s.value)
+    early = set(nodes(v for v in free if v.op == "load")) & free
+    first = [s for s in inner if isinstance(s, Compute) and s.value in early]
+    return (*first, *(s for s in inner if not (isinstance(s, Compute) and s.value in early)))
+
+
+def threads_for(elements: int) -> int:
+    """Threads that hold a tile of so many elements."""
     least, most = THREADS
-    return max(least, min(most, power(largest_tile(phase.body, 1) // ELEMENTS)))
+    return max(least, min(most, power(elements // ELEMENTS)))
 
 
 def largest_tile(body: Sequence[Statement], outside: int) -> int:
