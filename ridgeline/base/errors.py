@@ -17,6 +17,10 @@ class RidgelineError(Exception):
     """Base of all of ours. Its text is one line for the user."""
 
 
+class RidgelineWarning(UserWarning):
+    """What the user should know though the program goes on. Its text is one line; each is given once a process."""
+
+
 class UnknownDevice(RidgelineError):
     """A device id that the catalogue does not hold."""
 
@@ -118,6 +122,17 @@ class BuildFailed(RidgelineError):
 
     def __init__(self, target: str, why: str) -> None:
         super().__init__(f"{target}: {why}")
+
+
+class NoCompiler(BuildFailed):
+    """The machine lacks the compiler that a target needs; without strict mode everything runs as library calls."""
+
+    def __init__(self, target: str, tried: Iterable[str]) -> None:
+        super().__init__(
+            target,
+            f"no compiler on PATH (tried {', '.join(tried)}): every operator runs by torch, nothing is fused. "
+            "Install one, or name it with the option 'cc' or RIDGELINE_CC.",
+        )
 
 
 class KernelsFailed(RidgelineError):

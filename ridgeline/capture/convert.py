@@ -238,7 +238,7 @@ class _Converter:
         return tuple(dict.fromkeys(n for n in names if n in self.buffers or n in self.late))
 
     def node(self, fx: FxNode, row: Row | None) -> Node:
-        if fx.name in self.refused:
+        if fx.name in self.refused and (row is None or row.kind is not Kind.LIBRARY):
             raise CannotConvert(self.refused[fx.name])
         devices = {t.device for t in _tensors(fx)}
         if len(devices) > 1:

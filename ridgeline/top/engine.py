@@ -12,7 +12,7 @@ from functools import cache
 
 import torch
 
-from ridgeline.base.errors import BuildFailed, KernelsFailed, RidgelineError
+from ridgeline.base.errors import BuildFailed, KernelsFailed, NoCompiler, RidgelineError
 from ridgeline.base.knobs import Knobs
 from ridgeline.base.records import Machine
 from ridgeline.base.units import GIB, MIB
@@ -66,12 +66,13 @@ def _unknown_accelerator(name: str) -> Device:
 
 
 def compiler_of(knobs: Knobs) -> str:
-    """The C compiler to use. Raises BuildFailed when there is none."""
-    for name in (knobs.cc,) if knobs.cc else COMPILERS:
+    """The C compiler to use. Raises NoCompiler when there is none."""
+    names = (knobs.cc,) if knobs.cc else COMPILERS
+    for name in names:
         found = shutil.which(name)
         if found is not None:
             return found
-    raise BuildFailed("c", f"no C compiler among {', '.join((knobs.cc,) if knobs.cc else COMPILERS)} on PATH")
+    raise NoCompiler("c", names)
 
 
 def device_memory(count: int) -> torch.Tensor:

@@ -5,13 +5,21 @@ here: it is raised by running operators, not by compiling them.
 """
 
 import logging
+import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import TypeVar
 
-from ridgeline.base.errors import NoRow
+from ridgeline.base.errors import NoRow, RidgelineWarning
 
 T = TypeVar("T")
 LOG = logging.getLogger("ridgeline")
+
+
+@cache
+def warn_once(text: str) -> None:
+    """A warning the first time a process has cause for it, whatever others do to the warning filters."""
+    warnings.warn(text, RidgelineWarning, stacklevel=2)
 
 
 def attempt(work: Callable[[], T], otherwise: Callable[[str], T], strict: bool) -> T:

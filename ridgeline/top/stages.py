@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch.fx import GraphModule
 
-from ridgeline.base.errors import KernelsFailed
+from ridgeline.base.errors import KernelsFailed, NoCompiler
 from ridgeline.base.knobs import Knobs
 from ridgeline.capture.convert import convert
 from ridgeline.fuse.build import steps
@@ -23,6 +23,7 @@ from ridgeline.fuse.walk import Plan, walk
 from ridgeline.ir.steps import KernelStep, Steps
 from ridgeline.runtime.execute import Executable, executable
 from ridgeline.top.engine import Engine
+from ridgeline.top.fallback import warn_once
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,11 @@ def compile_graph(module: GraphModule, name: str, engine: Engine, knobs: Knobs, 
             if knobs.strict:
                 raise KernelsFailed(error.reasons) from error
             refused |= error.reasons
+        except NoCompiler as missing:
+            if knobs.strict:
+                raise
+            warn_once(str(missing))
+            refused |= {n.name: str(missing) for n in module.graph.nodes if n.op == "call_function"}
 
 
 class _RefusedError(Exception):
