@@ -35,7 +35,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Cache:
 
 def check(made: Sequence[Kernel], cache: Cache, scale: float = 4.0, high: int = 37, every: bool = False) -> None:
     made = [k.renamed(kernel, f"{kernel.name}_{n}") for n, kernel in enumerate(made)]
-    tried = [(kernel, program) for kernel in made for program in (candidates if every else best)(kernel, MACHINE)]
+    tried = [(kernel, program) for kernel in made for program in (all_of if every else best)(kernel, MACHINE)]
     programs = [replace(program, name=f"{program.name}_{n}") for n, (_, program) in enumerate(tried)]
     entries = build(programs, TARGET, cache)
     for (kernel, program), entry in zip(tried, entries, strict=True):
@@ -44,6 +44,10 @@ def check(made: Sequence[Kernel], cache: Cache, scale: float = 4.0, high: int = 
         except AssertionError as error:
             shapes = {b.name: b.shape for b in kernel.buffers}
             raise AssertionError(f"{kernel.name} {shapes}: {error}\n{show(program)}") from error
+
+
+def all_of(kernel: Kernel, machine: Machine) -> list[Program]:
+    return candidates(kernel, machine, every=True)
 
 
 def best(kernel: Kernel, machine: Machine) -> list[Program]:

@@ -216,7 +216,7 @@ def test_colliding_axes_are_never_parallel() -> None:
         (task,) = space(kernel).tasks
         colliding = {a.name for a in kernel.axes if may_collide(task, a)}
         assert colliding == {"i"}
-        for program in candidates(kernel, MACHINE):
+        for program in candidates(kernel, MACHINE, every=True):
             grids = {a.name.removesuffix("_b") for p in program.phases for a in p.grid}
             assert not colliding & grids
 
@@ -239,7 +239,7 @@ def test_overwriting_by_index_keeps_its_order() -> None:
 
 @pytest.mark.parametrize("name", sorted(k.PATTERNS))
 def test_candidates_differ_and_come_best_first(name: str) -> None:
-    programs = candidates(k.PATTERNS[name](5000, 12), MACHINE)
+    programs = candidates(k.PATTERNS[name](5000, 12), MACHINE, every=True)
     costs = [cycles(p, MACHINE) for p in programs]
     assert costs == sorted(costs)
     assert len({show(p) for p in programs}) == len(programs)

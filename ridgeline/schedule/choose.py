@@ -40,6 +40,22 @@ def lane_axes(axes: Sequence[Axis], found: Sequence[Access], width: int) -> list
     return sorted((a for a in axes if a.size.const != 1), key=gain, reverse=True)
 
 
+EVERY = (Strategy(0), Strategy(1), Strategy(0, outer=True), Strategy(1, outer=True))
+SHORT, NEXT = 64, 0.2  # a lane axis so short, or another so nearly as good, makes other lanes worth a look
+
+
+def promising(tasks: Sequence[Task], machine: Machine, element_bytes: Mapping[str, int]) -> tuple[Strategy, ...]:
+    """The strategies that may win: one where lanes have long rows and nothing lies dense along another axis."""
+    found = accesses(tasks, dict(element_bytes))
+    lanes = lane_axes(_ordered(tasks), found, machine.width)
+    if not lanes or size_hint(lanes[0]) <= SHORT:
+        return EVERY
+    kept = any(isinstance(t, Fold) and lanes[0] in t.kept for t in tasks)
+    dense = [sum(a.bytes for a in found if stride(a.offset, axis) == 1) for axis in lanes[:2]]
+    near = len(dense) > 1 and dense[1] >= NEXT * dense[0]
+    return (Strategy(0), *((Strategy(1),) if near else ()), *((Strategy(0, outer=True),) if kept else ()))
+
+
 def loop_order(axes: Sequence[Axis], found: Sequence[Access], lane: Axis | None) -> list[Axis]:
     """Outermost first: as the largest access lies in memory, lanes last."""
     far = {a: max((min(stride(x.offset, a), IRREGULAR) * x.bytes for x in found), default=0) for a in axes}

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ridgeline.ir.index import Axis, Div, Index, Mod, as_index
-from ridgeline.ir.value import Value, nodes, substitute, substitute_index
-from ridgeline.schedule.tasks import Fold, Space, Task, Write, fold_name, result
+from ridgeline.ir.value import Value, substitute, substitute_index
+from ridgeline.schedule.tasks import Fold, Space, Task, Write, fold_name, nodes, result
 
 
 def merge(space: Space) -> Space:

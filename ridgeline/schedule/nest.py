@@ -26,10 +26,10 @@ from ridgeline.ir.program import (
     Step,
 )
 from ridgeline.ir.types import DType
-from ridgeline.ir.value import Value, load, loads, nodes
+from ridgeline.ir.value import Value, load
 from ridgeline.ir.words import WORDS
 from ridgeline.schedule.strides import hint, size_hint, stride
-from ridgeline.schedule.tasks import Fold, Rewriter, Task, Write, fold_name
+from ridgeline.schedule.tasks import Fold, Rewriter, Task, Write, fold_name, loads, nodes
 
 UNROLL_OPS = 12  # a loop body up to this many operations gets independent accumulators
 UNROLL = 4
@@ -232,8 +232,11 @@ class _Builder:
         out: list[Job] = []
         for job in jobs:
             axis = self.next_axis(job, open_axes)
-            free = [v for v in nodes(job.roots) if axis not in v.axes and not v.axes <= open_axes]
-            for value in outermost(dear(free)) if axis is not None and self.nest.stage_bytes else ():
+            if axis is None or not self.nest.stage_bytes:
+                out.append(job)
+                continue
+            free = [v for v in dear(nodes(job.roots)) if axis not in v.axes and not v.axes <= open_axes]
+            for value in outermost(free):
                 row = rows.get(value) or self.row(value, open_axes)
                 if row is not None and value not in rows:
                     rows[value] = row
@@ -256,9 +259,10 @@ class _Builder:
             for stage in passes[:-1]:
                 first = [j for j in jobs if entering[j.key] is axis and stages[j.key] == stage]
                 later = {j.key for j in jobs if entering[j.key] is axis and stages[j.key] > stage}
-                again = {v for j in jobs if j.key in later for v in nodes(j.roots)}
-                made = [v for v in nodes(r for j in first for r in j.roots) if v in again and axis in v.axes]
-                rows = {v: row for v in outermost(dear(made)) if (row := self.row(v, open_axes)) is not None}
+                made = [v for v in dear(nodes(r for j in first for r in j.roots)) if axis in v.axes]
+                again = {v for j in jobs if j.key in later for v in nodes(j.roots)} if made else set()
+                kept = outermost([v for v in made if v in again])
+                rows = {v: row for v in kept if (row := self.row(v, open_axes)) is not None}
                 for row in rows.values():
                     entering[row.key], stages[row.key] = axis, stage
                 jobs = [*(_reading(j, rows) if j.key in later else j for j in jobs), *rows.values()]
@@ -343,18 +347,30 @@ def _earliest(jobs: Iterable[Job], entering: Mapping[int, Axis | None], least: M
     return out
 
 
-def _overwriting(jobs: Sequence[Job], entering: Mapping[int, Axis | None], given: Mapping[int, int]) -> dict[int, int]:
+def _readers(jobs: Sequence[Job]) -> list[tuple[Job, list[Job]]]:
+    """Puts that may overwrite a buffer, each with the other jobs that load it."""
+    puts = [j for j in jobs if j.over]
+    read = {j.key: {v.attr.buffer for v in loads(j.roots)} for j in jobs} if puts else {}
+    found = [(p, [j for j in jobs if j is not p and not read[j.key].isdisjoint(p.over)]) for p in puts]
+    return [(p, js) for p, js in found if js]
+
+
+def _overwriting(
+    jobs: Sequence[Job],
+    entering: Mapping[int, Axis | None],
+    given: Mapping[int, int],
+    readers: Sequence[tuple[Job, list[Job]]],
+) -> dict[int, int]:
     """Least stages, as given, and for puts that may overwrite a buffer: not before the last job that loads it."""
     least = dict(given)
-    puts = [j for j in jobs if j.over]
-    readers = {j.key: {v.attr.buffer for v in loads(j.roots)} for j in jobs} if puts else {}
-    for _ in puts:  # each round settles one at least
+    for _ in readers:  # each round settles one at least
         stages = _earliest(jobs, entering, least)
-        for put in puts:
-            for j in jobs:
-                if j is not put and readers[j.key] & put.over:
-                    same = entering[j.key] is None or entering[j.key] is entering[put.key]
-                    least[put.key] = max(least.get(put.key, 0), stages[j.key] + (not same))
+        before = dict(least)
+        for put, others in readers:
+            waits = [stages[j.key] + (entering[j.key] not in (None, entering[put.key])) for j in others]
+            least[put.key] = max(least.get(put.key, 0), *waits)
+        if least == before:
+            break
     return least
 
 
@@ -364,7 +380,8 @@ def _stages(jobs: Sequence[Job], entering: Mapping[int, Axis | None]) -> dict[in
     def loops(stages: Mapping[int, int]) -> set[tuple[Axis, int]]:
         return {(axis, stages[key]) for key, axis in entering.items() if axis is not None}
 
-    least = _overwriting(jobs, entering, {})
+    readers = _readers(jobs)
+    least = _overwriting(jobs, entering, {}, readers)
     best = _earliest(jobs, entering, least)
     tried: set[tuple[Axis, int]] = set()
     while untried := loops(best) - tried:
@@ -374,7 +391,7 @@ def _stages(jobs: Sequence[Job], entering: Mapping[int, Axis | None]) -> dict[in
         if later is None:
             continue
         waiting = least | {k: later for k, a in entering.items() if a is axis and best[k] == stage}
-        waiting = _overwriting(jobs, entering, waiting)
+        waiting = _overwriting(jobs, entering, waiting, readers)
         other = _earliest(jobs, entering, waiting)
         if len(loops(other)) < len(loops(best)):
             least, best = waiting, other
@@ -387,6 +404,8 @@ def _stages(jobs: Sequence[Job], entering: Mapping[int, Axis | None]) -> dict[in
 
 def _reading(job: Job, rows: Mapping[Value, Job]) -> Job:
     """The job with values that rows hold read from there."""
+    if not rows:
+        return job
     within = set(nodes(job.roots))
     used = {v: row for v, row in rows.items() if v in within}
     if not used:

@@ -13,7 +13,7 @@ from ridgeline.ir.index import ZERO, Axis, Index, as_index
 from ridgeline.ir.kernel import Buffer, Mode
 from ridgeline.ir.program import Phase, Scratch
 from ridgeline.ir.types import DType
-from ridgeline.ir.value import Value, load, loads, nodes
+from ridgeline.ir.value import Value, load
 from ridgeline.schedule.nest import (
     Nest,
     OutOfReach,
@@ -27,7 +27,7 @@ from ridgeline.schedule.nest import (
 )
 from ridgeline.schedule.rewrite import direct
 from ridgeline.schedule.strides import points, stride
-from ridgeline.schedule.tasks import Fold, Rewriter, Task, Write, fold_name, fold_results
+from ridgeline.schedule.tasks import Fold, Rewriter, Task, Write, fold_name, fold_results, loads, nodes
 
 Choose = Callable[[Sequence[Task], Task], Nest]
 
@@ -204,10 +204,10 @@ def _spill(plan: Plan, work: list[Task], rest: Sequence[Task], splits: Mapping[s
     known: dict[Value, Value] = {}
     while True:
         needed = [v for t in rest for v in fold_results(t.roots) if fold_name(v) in done]
-        ready = [v for t in rest for v in nodes(t.roots) if _follows(v, done)]
-        kept = outermost(dear(ready)) or needed[:1]
-        if not kept:
+        if not needed:
             return list(rest)
+        ready = [v for v in nodes(r for t in rest for r in t.roots) if _follows(v, done)]
+        kept = outermost(dear(ready)) or needed[:1]
         for value in kept:
             name = fold_name(value) or "row"
             axes = list(dict.fromkeys(a for t in done.values() for a in t.kept if a in value.axes))

@@ -11,9 +11,20 @@ from itertools import product
 from ridgeline.ir.index import Axis, Index, as_index
 from ridgeline.ir.kernel import Kernel
 from ridgeline.ir.types import DType
-from ridgeline.ir.value import Value, load, loads, substitute
+from ridgeline.ir.value import Value, load, substitute
 from ridgeline.schedule.rewrite import EXPAND, elements_count, expanded
-from ridgeline.schedule.tasks import Fold, Rewriter, Space, Task, Write, fold_name, fold_results, result, state_types
+from ridgeline.schedule.tasks import (
+    Fold,
+    Rewriter,
+    Space,
+    Task,
+    Write,
+    fold_name,
+    fold_results,
+    loads,
+    result,
+    state_types,
+)
 
 MAX_ALIGNMENTS = 64  # ways to lay the axes of one fold that are tried
 
@@ -83,13 +94,14 @@ class _Aligner:
 
     def _align(self, v: Value) -> tuple[tuple[Axis, ...], tuple[Value, ...]]:
         best: tuple[int, tuple[Axis, ...], tuple[Value, ...]] | None = None
+        most = 2 * len(loads(v.args)) + len(v.attr.axes)
         for count, axes in enumerate(self._alignments(v)):
             images = {b: as_index(a) for b, a in zip(v.attr.axes, axes, strict=True)}
             elements = tuple(substitute(a, images) for a in v.args)
             score = 2 * self._coincide(elements) + sum(a in self.axes for a in axes)
             if best is None or score > best[0]:
                 best = (score, axes, elements)
-            if count >= MAX_ALIGNMENTS:
+            if count >= MAX_ALIGNMENTS or score == most:
                 break
         assert best is not None
         return best[1:]

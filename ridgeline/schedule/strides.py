@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ridgeline.ir.index import Axis, Div, Index, Mod, Read, Sym, within
 from ridgeline.ir.kernel import Mode
-from ridgeline.ir.value import loads
-from ridgeline.schedule.tasks import Task, Write, fold_name
+from ridgeline.schedule.tasks import Task, Write, fold_name, loads
 
 TYPICAL_SIZE = 512  # of an axis whose size is known only at run time
 IRREGULAR = 1 << 40  # the stride of an offset that is no affine function of an axis
@@ -27,6 +27,7 @@ class Access:
         return self.element_bytes * self.points
 
 
+@lru_cache(maxsize=1 << 12)
 def hint(index: Index) -> int:
     """A number for a size expression, at least 1: symbols at a typical size."""
     return max(_hint(index), 1)
@@ -78,6 +79,7 @@ def accesses(tasks: Sequence[Task], element_bytes: dict[str, int]) -> list[Acces
     return [Access(b, o, element_bytes.get(b, 4), n, s) for (b, o, s), n in found.items()]
 
 
+@lru_cache(maxsize=1 << 14)
 def stride(offset: Index, axis: Axis) -> int:
     """Distance in elements between neighbours along an axis; IRREGULAR where it is not the same everywhere."""
     if axis not in offset.axes:

@@ -5,13 +5,16 @@ A fold's result stands in other values as the load of a pseudo-buffer, `%f0[i]` 
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
 
+from ridgeline.ir import value as values
 from ridgeline.ir.combiners import COMBINERS
 from ridgeline.ir.index import Axis, Div, Index, IndexLike, Mod, Read, as_index
 from ridgeline.ir.kernel import Buffer, Mode
 from ridgeline.ir.program import RESULT
 from ridgeline.ir.types import DType
-from ridgeline.ir.value import Value, cast, fold, iota, load, loads
+from ridgeline.ir.value import Value, cast, fold, iota, load
 from ridgeline.schedule import simplify
 
 
@@ -79,6 +82,26 @@ class Space:
     axes: tuple[Axis, ...]
     tasks: tuple[Task, ...]
     buffers: Mapping[str, Buffer]
+
+
+@lru_cache(maxsize=1 << 12)
+def _below(root: Value) -> tuple[Value, ...]:
+    return tuple(values.nodes([root]))
+
+
+@lru_cache(maxsize=1 << 12)
+def _loads_below(root: Value) -> tuple[Value, ...]:
+    return tuple(v for v in _below(root) if v.op == "load")
+
+
+def nodes(roots: Iterable[Value]) -> list[Value]:
+    """Every value reachable from the roots, operands first, each once; what is below a root is walked once."""
+    return list(dict.fromkeys(chain.from_iterable(map(_below, roots))))
+
+
+def loads(roots: Iterable[Value]) -> list[Value]:
+    """Every load reachable from the roots, operands first."""
+    return list(dict.fromkeys(chain.from_iterable(map(_loads_below, roots))))
 
 
 def result(name: str, part: int, kept: Iterable[IndexLike], dtype: DType) -> Value:

@@ -11,17 +11,23 @@ from ridgeline.ir.index import Axis, Index, as_index
 from ridgeline.ir.value import Value, substitute, substitute_index
 from ridgeline.schedule.plan import reread
 from ridgeline.schedule.rewrite import combined, direct, finished, lifted
-from ridgeline.schedule.tasks import Fold, Rewriter, Space, Task, Write, fold_name, result
+from ridgeline.schedule.strides import hint
+from ridgeline.schedule.tasks import Fold, Rewriter, Space, Task, Write, fold_name, nodes, result
 
 SHORT = 16  # positions
-TASKS = 64  # that may come of it
+TASKS, VALUES = 64, 600  # that may come of it
 
 
 def short_axis(space: Space) -> Axis | None:
     """The axis to write out: short, and inside of something long."""
     short = [a for a in space.axes if a.size.const is not None and 1 < a.size.const <= SHORT]
-    fits = [a for a in short if a.size.const * sum(a in t.domain for t in space.tasks) <= TASKS]  # type: ignore[operator]
-    wide = [a for a in fits if all(len(t.domain) > 1 for t in space.tasks if a in t.domain)]
+    count = len(nodes(r for t in space.tasks for r in t.roots))
+
+    def fits(n: int, axis: Axis) -> bool:
+        return n * sum(axis in t.domain for t in space.tasks) <= TASKS and n * count <= VALUES
+
+    fit = [a for a in short if fits(hint(a.size), a)]
+    wide = [a for a in fit if all(len(t.domain) > 1 for t in space.tasks if a in t.domain)]
     return min(wide, key=lambda a: a.size.const or 0, default=None)
 
 
