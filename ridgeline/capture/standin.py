@@ -259,8 +259,13 @@ class Standin:
             standin.state[self.parameter] = state
         standin._accelerator_graph_capture_health_check = _nothing
         self.tree.begin()
-        with torch.no_grad():
-            self.step(standin)
+        try:
+            with torch.no_grad():
+                self.step(standin)
+        except LeftToTorch as left:
+            if before:
+                raise
+            raise LeftToTorch(str(left), lasting=False) from left  # it may have been at making state
         after = standin.state.get(self.parameter, {})
         if after.keys() != before.keys() or any(after[k] is not v for k, v in before.items() if _is_tensor(v)):
             raise LeftToTorch("its step makes new state", lasting=False)

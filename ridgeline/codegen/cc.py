@@ -82,9 +82,6 @@ def compile_source(compiler: str, source: str, folder: Path) -> Path:
     return built
 
 
-Piece = tuple[int, int, int]  # (tensor, first element, how many)
-
-
 class Function:
     """One generated function: `int f(void **buffers, const int64_t *sizes)`."""
 
@@ -102,8 +99,8 @@ class Function:
     def bind(self, pointers: Sequence[int], sizes: Sequence[int] = ()) -> "Bound":
         return Bound(self, pointers, sizes)
 
-    def sweep(self, strides: Sequence[int], rows: int, pieces: Sequence[Piece], parallel: bool) -> "Sweep":
-        return Sweep(self, strides, rows, pieces, parallel)
+    def sweep(self, strides: Sequence[int], counts: Sequence[int], most: int, parallel: bool) -> "Sweep":
+        return Sweep(self, strides, counts, most, parallel)
 
 
 class Bound:
@@ -141,26 +138,32 @@ class Chain:
 
 
 class Sweep:
-    """A function of one size run over pieces of many tensors by one call into C, spread over the threads.
+    """A function of one size run over many tensors by one call into C, in `pieces`, spread over the threads.
 
-    `strides` are bytes an element of each buffer, as sweep.h reads them. `pointers[row * width + k]` is where buffer k
-    of a tensor begins, and may be written to between calls.
+    `strides` are bytes an element of each buffer, as sweep.h reads them; `counts` the tensors' elements, `most` those
+    of one piece. `pointers[row * width + k]` is where buffer k of a tensor begins; they may be written between calls.
     """
 
-    __slots__ = ("arguments", "function", "pointers", "raw", "width")
+    __slots__ = ("arguments", "function", "pieces", "pointers", "raw", "width")
 
     def __init__(
-        self, function: Function, strides: Sequence[int], rows: int, pieces: Sequence[Piece], parallel: bool
+        self, function: Function, strides: Sequence[int], counts: Sequence[int], most: int, parallel: bool
     ) -> None:
         self.function, self.width = function, len(strides)
-        self.pointers = (ctypes.c_void_p * (rows * self.width))()
-        flat = [number for piece in pieces for number in piece]
+        self.pointers = (ctypes.c_void_p * (len(counts) * self.width))()
+        flat = [
+            number
+            for row, count in enumerate(counts)
+            for first in range(0, count, most)
+            for number in (row, first, min(most, count - first))
+        ]
+        self.pieces = len(flat) // 3
         self.arguments = (
             ctypes.c_void_p(function.address),
             ctypes.c_int64(self.width),
             (ctypes.c_int64 * self.width)(*strides),
             self.pointers,
-            ctypes.c_int64(len(pieces)),
+            ctypes.c_int64(self.pieces),
             (ctypes.c_int64 * len(flat))(*flat),
             ctypes.c_int64(parallel),
         )

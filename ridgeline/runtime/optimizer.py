@@ -43,15 +43,17 @@ class UpdateKernel:
         """Bytes moved for each element; a pointer that is read and written counts twice, as it is listed twice."""
         return max(sum(s for s in self.strides if s > 0), 1)
 
-    def pieces(self, counts: Sequence[int]) -> list[tuple[int, int, int]]:
-        """(tensor, first element, how many) for tensors of so many elements."""
+    @property
+    def piece_elements(self) -> int:
+        """The most elements of one piece: a whole number of cache lines of any type."""
+        if self.whole:
+            return 1 << 62
         folds = min(self.strides) < 0
-        most = FOLD_ELEMENTS if folds else 1 << 62 if self.whole else piece_elements(self.element_bytes)
-        return [
-            (row, first, min(most, count - first))
-            for row, count in enumerate(counts)
-            for first in range(0, count, most)
-        ]
+        return FOLD_ELEMENTS if folds else max(PIECE_BYTES // self.element_bytes // 1024, 1) * 1024
+
+    def pieces(self, counts: Sequence[int]) -> int:
+        """How many pieces tensors of so many elements make."""
+        return sum(-(-count // self.piece_elements) for count in counts)
 
 
 def kernels_of(
@@ -105,15 +107,10 @@ class Each:
 
     def __call__(self) -> None:
         for row, count in enumerate(self.counts):
-            if count:
+            if count or self.kernel.whole:
                 start = row * self.width
                 pointers = self.pointers[start : start + self.width]
                 self.kernel.launch(pointers, (count,) * self.kernel.symbols)
-
-
-def piece_elements(element_bytes: int) -> int:
-    """Elements of one piece, a whole number of cache lines of any type."""
-    return max(PIECE_BYTES // element_bytes // 1024, 1) * 1024
 
 
 def lay_out(kernel: UpdateKernel, counts: Sequence[int]) -> Any:
@@ -121,9 +118,8 @@ def lay_out(kernel: UpdateKernel, counts: Sequence[int]) -> Any:
     sweep = getattr(kernel.launch, "sweep", None)
     if sweep is None:
         return Each(kernel, counts)
-    pieces = kernel.pieces(counts)
     parallel = sum(counts) * kernel.element_bytes > PARALLEL_BYTES and torch.get_num_threads() > 1
-    return sweep(kernel.strides, len(counts), pieces, parallel)
+    return sweep(kernel.strides, counts, kernel.piece_elements, parallel) or Each(kernel, counts)
 
 
 class Batch:

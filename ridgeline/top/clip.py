@@ -203,7 +203,7 @@ def _clip_norm(
     dtype = gradients[0].dtype
     wide = torch.float64 if dtype is torch.float64 else torch.float32
     with torch.no_grad():
-        parts = torch.empty(len(folding.kernel.pieces([g.numel() for g in gradients])), dtype=wide)
+        parts = torch.empty(folding.kernel.pieces([g.numel() for g in gradients]), dtype=wide)
         folding.run(gradients, parts.data_ptr())
         total: torch.Tensor = torch.linalg.vector_norm(parts, order).to(dtype)
         if given["error_if_nonfinite"] and not bool(total.isfinite()):

@@ -31,7 +31,7 @@ from ridgeline.top.stages import compile_graph
 
 MOST_WAYS = 16  # compiled updates of one optimizer: beyond this its steps have too little in common
 MOST_VIEWS = 16  # patterns of gradients whose pointers are kept laid out
-PATIENCE = 3  # refusals for one reason before it is taken to be lasting
+PATIENCE = 3  # refusals for one reason before it is shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +308,11 @@ class Updates:
             kept = self._kept[optimizer] = _Optimizer(self.backend)
         if kept.given_up:
             return None
-        left = attempt(lambda: _try(kept, optimizer), LeftToTorch, self.backend.knobs.strict)
+
+        def failed(reason: str) -> LeftToTorch:
+            return LeftToTorch(reason, lasting=kept.refused.get(reason, 0) + 1 >= PATIENCE)
+
+        left = attempt(lambda: _try(kept, optimizer), failed, self.backend.knobs.strict)
         if left is None:
             return kept.call
         self._note(kept, optimizer, left)
@@ -316,12 +320,9 @@ class Updates:
 
     def _note(self, kept: _Optimizer, optimizer: Optimizer, left: LeftToTorch) -> None:
         """Keeps the reason why a step is left to torch: as an event, once it is known to last."""
-        reason = str(left)
+        reason, kept.given_up = str(left), left.lasting
         kept.refused[reason] = kept.refused.get(reason, 0) + 1
-        if not left.lasting and kept.refused[reason] < PATIENCE:
-            return
-        kept.given_up = left.lasting
-        if kept.refused[reason] == (1 if left.lasting else PATIENCE):
+        if left.lasting or kept.refused[reason] == PATIENCE:
             name = f"{type(optimizer).__name__}.step"
             empty = GraphModule(torch.nn.Module(), Graph())
             self.backend.events.append(Event(name, "optimizer", current_root(), empty, None, reason))
