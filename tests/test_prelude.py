@@ -225,7 +225,7 @@ def test_select_and_fma(variant: str, t: str) -> None:
 # ---- Words with an error bound
 
 OWN_F32_ULPS = {  # a little above the worst of all floats, which test_prelude_exhaustive.py measures
-    "exp": 1.2, "exp2": 1.1, "expm1": 1.5, "log": 1, "log2": 1.2, "log10": 1.6, "log1p": 1, "tanh": 1.6, "erf": 1.2,
+    "exp": 1.2, "exp2": 1.1, "expm1": 1.5, "log": 1, "log2": 1.2, "log10": 1.7, "log1p": 1.4, "tanh": 1.6, "erf": 1.2,
     "sin": 1.6, "cos": 1.6, "sigmoid": 1.8,
 }  # fmt: skip
 WIDE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
