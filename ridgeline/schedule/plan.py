@@ -27,7 +27,7 @@ from ridgeline.schedule.nest import (
 )
 from ridgeline.schedule.rewrite import direct
 from ridgeline.schedule.strides import points, stride
-from ridgeline.schedule.tasks import Fold, Rewriter, Task, Write, fold_name, fold_results, loads, nodes
+from ridgeline.schedule.tasks import Fold, Rewriter, Task, Write, fold_name, fold_results, nodes
 
 Choose = Callable[[Sequence[Task], Task], Nest]
 
@@ -73,7 +73,7 @@ def _next_group(remaining: Sequence[Task], choose: Choose) -> tuple[Nest, list[T
     """The largest task that can run now, and all that fit in its loops."""
     for lead in sorted(remaining, key=points, reverse=True):
         nest = choose(remaining, lead)
-        group = _after_reads(_fitting(remaining, nest), remaining)
+        group = _fitting(remaining, nest)
         if lead in group:
             return nest, group
     raise CheckFailed("schedule", str(remaining[0]), "no task can run: folds need each other")
@@ -92,16 +92,6 @@ def _fitting(remaining: Sequence[Task], nest: Nest) -> list[Task]:
             if isinstance(task, Fold) and not is_split(task, nest):
                 ready.add(task.name)
     return group
-
-
-def _after_reads(group: list[Task], remaining: Sequence[Task]) -> list[Task]:
-    """Without the writes that may overwrite what tasks of later phases still read."""
-    while True:
-        later = {v.attr.buffer for t in remaining if t not in group for v in loads(t.roots)}
-        kept = [t for t in group if not (isinstance(t, Write) and t.over & later)]
-        if len(kept) == len(group):
-            return group
-        group = kept
 
 
 def is_split(fold: Fold, nest: Nest) -> bool:

@@ -5,10 +5,10 @@ its bound axes run along axes of the space where the size allows, so that what t
 folds along no axis of the space spelled out; and every use of a fold replaced by its result. Decides no loops.
 """
 
-from collections.abc import Iterable, Iterator
-from itertools import product
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations, islice
 
-from ridgeline.ir.index import Axis, Index, as_index
+from ridgeline.ir.index import Axis, Index, as_index, flatten, unflatten
 from ridgeline.ir.kernel import Kernel
 from ridgeline.ir.types import DType
 from ridgeline.ir.value import Value, load, substitute
@@ -27,6 +27,18 @@ from ridgeline.schedule.tasks import (
 )
 
 MAX_ALIGNMENTS = 64  # ways to lay the axes of one fold that are tried
+
+
+# The loop axes of a fold, the index that each bound axis becomes, and how many of those run along given axes.
+Alignment = tuple[tuple[Axis, ...], tuple[Index, ...], int]
+
+
+def numel(axes: Iterable[Axis]) -> Index:
+    """How many points axes have together."""
+    out = as_index(1)
+    for axis in axes:
+        out = out * axis.size
+    return out
 
 
 class _Aligner:
@@ -78,30 +90,39 @@ class _Aligner:
         found = {(v.attr.buffer, self.buffers[v.attr.buffer].offset(v.attr.index)) for v in loads(elements)}
         return len(found & self.seen)
 
-    def _alignments(self, v: Value) -> Iterator[tuple[Axis, ...]]:
-        choices = []
-        for bound in v.attr.axes:
-            same = [a for a in self.axes if a.size is bound.size and a not in v.axes]
-            choices.append([*same, None])
-        for chosen in product(*choices):
-            used = [a for a in chosen if a is not None]
-            if len(set(used)) < len(used):
-                continue
-            fresh = iter(range(len(self.axes), len(self.axes) + len(chosen)))
-            yield tuple(
-                Axis(f"k{next(fresh)}", b.size) if a is None else a for a, b in zip(chosen, v.attr.axes, strict=True)
-            )
+    def _alignments(self, bound: Sequence[Axis], free: Sequence[Axis]) -> Iterator[Alignment]:
+        """Ways to lay bound axes along free ones: one along one, one along several, several along one, or alone."""
+        if not bound:
+            yield (), (), 0
+            return
+        first = bound[0]
+        choices: list[tuple[int, tuple[Axis, ...]]] = [(1, (a,)) for a in free if a.size is first.size]
+        for count in range(2, len(bound) + 1):
+            size = numel(bound[:count])
+            choices += [(count, (a,)) for a in free if a.size is size]
+        for count in (2, 3):
+            choices += [(1, group) for group in combinations(free, count) if numel(group) is first.size]
+        for count, axes in choices:
+            flat = flatten(axes, [a.size for a in axes])
+            images = unflatten(flat, [b.size for b in bound[:count]])
+            rest = [a for a in free if a not in axes]
+            for other, other_images, aligned in self._alignments(bound[count:], rest):
+                yield (*axes, *other), (*images, *other_images), aligned + count
+        alone = Axis(f"k{len(self.axes) + len(bound)}", first.size)
+        for other, other_images, aligned in self._alignments(bound[1:], free):
+            yield (alone, *other), (as_index(alone), *other_images), aligned
 
     def _align(self, v: Value) -> tuple[tuple[Axis, ...], tuple[Value, ...]]:
         best: tuple[int, tuple[Axis, ...], tuple[Value, ...]] | None = None
         most = 2 * len(loads(v.args)) + len(v.attr.axes)
-        for count, axes in enumerate(self._alignments(v)):
-            images = {b: as_index(a) for b, a in zip(v.attr.axes, axes, strict=True)}
-            elements = tuple(substitute(a, images) for a in v.args)
-            score = 2 * self._coincide(elements) + sum(a in self.axes for a in axes)
+        free = [a for a in self.axes if a not in v.axes]
+        for axes, images, aligned in islice(self._alignments(v.attr.axes, free), MAX_ALIGNMENTS):
+            along = dict(zip(v.attr.axes, images, strict=True))
+            elements = tuple(substitute(a, along) for a in v.args)
+            score = 2 * self._coincide(elements) + aligned
             if best is None or score > best[0]:
                 best = (score, axes, elements)
-            if count >= MAX_ALIGNMENTS or score == most:
+            if score == most:
                 break
         assert best is not None
         return best[1:]

@@ -53,7 +53,9 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A store by flat offset. `over` are loaded buffers whose memory it may be: it waits until they have been read."""
+    """A store by flat offset. `over` are loaded buffers whose memory it may be: in its phase, it waits until they have
+    been read. (Nothing reads them later: `fuse` sees to that.)
+    """
 
     buffer: str
     offset: Index
