@@ -153,14 +153,7 @@ def resources(kernel: Any, folder: Path) -> Resources:
 @functools.cache
 def here() -> GPUTarget:
     """The device of this process. Raises BuildFailed where there is none that code can be launched on."""
-    try:
-        target = triton.runtime.driver.active.get_current_target()
-    except RuntimeError as error:
-        raise BuildFailed("triton", f"there is no accelerator here: {error}") from error
-    if target.backend != "cuda":
-        raise BuildFailed("triton", f"launching on {target.backend} devices is not written yet")
-    assert isinstance(target, GPUTarget)
-    return target
+    return GPUTarget("cuda", driver().capability(), 32)
 
 
 def version() -> str:
@@ -184,6 +177,15 @@ class Driver:
             self.library.cuGetErrorString(code, ctypes.byref(text))
             raise BuildFailed("triton", f"{what}: {(text.value or b'unknown error').decode()}")
 
+    def capability(self) -> int:
+        """Of the first device: 90 for 9.0."""
+        device, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+        self.check(self.library.cuInit(0), "cuInit")
+        self.check(self.library.cuDeviceGet(ctypes.byref(device), 0), "the first device")
+        for number, attribute in ((major, MAJOR_ATTRIBUTE), (minor, MINOR_ATTRIBUTE)):
+            self.check(self.library.cuDeviceGetAttribute(ctypes.byref(number), attribute, device), "its capability")
+        return 10 * major.value + minor.value
+
     def kernel(self, code: bytes, name: str, shared_bytes: int) -> int:
         """A handle that is good in every context; code is loaded into one when it is first launched there."""
         library, kernel, count = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int()
@@ -202,6 +204,7 @@ class Driver:
 
 SHARED_DEFAULT = 48 << 10  # bytes of shared memory that a kernel may use without asking
 SHARED_ATTRIBUTE = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+MAJOR_ATTRIBUTE, MINOR_ATTRIBUTE = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_...
 
 
 @functools.cache

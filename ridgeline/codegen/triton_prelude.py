@@ -54,7 +54,13 @@ def w_div_trunc(a, b):
 @triton.jit
 def w_div_floor(a, b):
     if a.dtype.is_floating():
-        return tl.floor(a / b)
+        # As ATen: from the remainder, so that a quotient just under a whole number is not rounded up to it.
+        rest = libdevice.fmod(a, b)
+        quotient = (a - rest) / b
+        quotient = tl.where((rest != 0) & ((rest < 0) != (b < 0)), quotient - 1.0, quotient)
+        whole = tl.floor(quotient)
+        whole = tl.where(quotient - whole > 0.5, whole + 1.0, whole)
+        return tl.where(b == 0, a / b, tl.where(quotient == 0, w_copysign(a * 0, a / b), whole))
     else:
         quotient = a // b
         ragged = quotient * b != a

@@ -29,6 +29,7 @@ WASTE = 1.15  # positions of ragged blocks over those that count, accepted for l
 FEW = 8  # points of a phase for each partial state it leaves
 ELEMENTS = 16  # of a tile, a thread
 THREADS = (128, 1024)
+RESIDENT = 1024  # threads of a worker, with registers to spare for each
 
 
 def power(n: int) -> int:
@@ -85,7 +86,7 @@ class _Chooser:
 
     def resident(self, elements: int) -> int:
         """How many programs with a tile of so many elements run at once, with registers to spare."""
-        return self.machine.workers * max(THREADS[1] // threads_for(elements), 1)
+        return self.machine.workers * max(RESIDENT // threads_for(elements), 1)
 
     def elements(self, share: float) -> int:
         return max(int(self.machine.max_tile * share), 1)
