@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph as FxGraph
@@ -130,7 +131,7 @@ def graph_of(
         return ()
 
     shapes = [(m.dim(), m.dtype) for _, m in inputs] + [(0, torch.float64)] * len(runtime)
-    module = make_fx(play)(*_fakes(shapes, device, elements))
+    module = _traced(play, shapes, device, elements)
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     _put_numbers(module, dict(zip(runtime, placeholders[len(inputs) :], strict=True)), marks)
     _make_functional(module.graph)
@@ -147,9 +148,17 @@ def trace(
     function: Callable[..., Any], shapes: Sequence[tuple[int, torch.dtype]], device: torch.device, elements: int
 ) -> GraphModule:
     """The same kind of graph of a function that changes its arguments: tensors of one dimension or none."""
-    module = make_fx(function)(*_fakes(shapes, device, elements))
+    module = _traced(function, shapes, device, elements)
     _make_functional(module.graph)
     module.recompile()
+    return module
+
+
+def _traced(
+    function: Callable[..., Any], shapes: Sequence[tuple[int, torch.dtype]], device: torch.device, elements: int
+) -> GraphModule:
+    with enable_python_dispatcher():  # operators written in Python work with a symbolic length only under it
+        module: GraphModule = make_fx(function)(*_fakes(shapes, device, elements))
     return module
 
 

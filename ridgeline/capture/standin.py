@@ -120,7 +120,8 @@ class Ghost(torch.Tensor):
             return args[0].model.is_floating_point()
         if func.__name__ in ("__get__", "__set__"):
             raise LeftToTorch(f"its step looks at .{func.__self__.__name__} of a tensor")
-        return _tree_of(args, kwargs or {}).call(func, args, kwargs or {})
+        tree = args[0].tree if args and type(args[0]) is Ghost else _tree_of(args, kwargs or {})
+        return tree.call(func, args, kwargs or {})
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]

@@ -77,6 +77,7 @@ class _Part:
         self.questions = list(dict.fromkeys(which))
         self.which = [self.questions.index(q) for q in which]
         self.device = rows[0].parameter.device
+        self.cells = None if view.cells is None else [cell for r in rows for cell in r.cells]
         self.batch = Batch(compiled.kernels, [r.count for r in rows])
         self.table = NumberTable(len(self.questions), len(compiled.runtime), self.device)
         for k, role in enumerate(compiled.inputs):
@@ -113,8 +114,12 @@ class _Part:
             times = [0.0] * len(batch.calls)
             event.timings.append(times)
         batch.run(times, self.device)
-        for row, w in zip(self.rows, self.which, strict=True):
-            row.write_hosts(mine[w].hosts)
+        if self.cells is None:
+            for row, w in zip(self.rows, self.which, strict=True):
+                row.write_hosts(mine[w].hosts)
+        else:
+            for cell, value in zip(self.cells, [v for w in self.which for v in mine[w].hosts], strict=True):
+                cell.value = value
         increment_version(self.changing)
 
 
