@@ -56,6 +56,10 @@ int omp_get_thread_num(void);
 #define omp_get_thread_num() 0
 #endif
 FN v_b first_lanes(int n) { return w_lt_i32((v_i32){LANES}, splat_i32(n)); }
+FN v_i64 x_floor_by(v_i64 a, int64_t d) {
+    return cast_f64_i64(w_floor_f64(w_div_f64(cast_i64_f64(a), splat_f64((double)d))));
+}
+FN v_i64 x_mod_by(v_i64 a, int64_t d) { return w_sub_i64(a, w_mul_i64(x_floor_by(a, d), splat_i64(d))); }
 FN int64_t x_min(int64_t a, int64_t b) { return a < b ? a : b; }
 int ridgeline_run(int64_t n, int (**functions)(void **, const int64_t *), void ***buffers, const int64_t **sizes) {
     int failed = 0;
@@ -285,11 +289,20 @@ class _Function:
             case Axis():
                 return f"iota_i64({self.axis_name(atom)}, 1)"
             case Div() | Mod():
-                word = "div_floor" if isinstance(atom, Div) else "mod"
-                return f"w_{word}_i64({self.vector(atom.num, lane)}, {self.vector(atom.den, lane)})"
+                return self.quotient(atom, lane)
             case Read():
                 return self.cast(self.value(atom.value), atom.value.dtype, I64)
         raise BuildFailed("c", f"index {atom!r} is not spelled")
+
+    def quotient(self, atom: Div | Mod, lane: Lane) -> str:
+        """floor(num / den), or what remains: by a shift, or in f64, where integers below 2^53 divide exactly."""
+        num, den, division = self.vector(atom.num, lane), atom.den.const, isinstance(atom, Div)
+        if den is not None and den & (den - 1) == 0:
+            shift = f"splat_i64({den.bit_length() - 1 if division else den - 1})"
+            return f"w_{'shr' if division else 'and'}_i64({num}, {shift})"
+        if lane.axis is not None and lane.axis in atom.den.axes:
+            return f"w_{'div_floor' if division else 'mod'}_i64({num}, {self.vector(atom.den, lane)})"
+        return f"x_{'floor' if division else 'mod'}_by({num}, {self.scalar(atom.den)})"
 
     # ---- values
 

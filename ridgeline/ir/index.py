@@ -271,6 +271,7 @@ def _sum(a: Index, b: Index) -> Index:
         return a
     merged = _collect((*a.terms, *b.terms))
     _rejoin(merged)
+    _remains(merged)
     return _intern((c, f) for f, c in merged.items())
 
 
@@ -290,6 +291,28 @@ def _rejoin(terms: dict[tuple[Atom, ...], int]) -> None:
                 for coefficient, f in (_intern([(c, tuple(rest))]) * atom.num).terms:
                     terms[f] = terms.get(f, 0) + coefficient
                 _rejoin(terms)
+                return
+
+
+def _remains(terms: dict[tuple[Atom, ...], int]) -> None:
+    """c*x - c*d*(x // d)  ->  c*(x % d), in place, for a number d."""
+    for factors in [f for f in terms if any(isinstance(a, Div) for a in f)]:
+        for atom in factors:
+            step = atom.den.const if isinstance(atom, Div) else None
+            coefficient = terms.get(factors, 0)
+            if not isinstance(atom, Div) or not step or not coefficient or coefficient % step:
+                continue
+            rest = list(factors)
+            rest.remove(atom)
+            times = _intern([(-coefficient // step, tuple(rest))])
+            whole = (times * atom.num).terms
+            if all(terms.get(f) == c for c, f in whole):
+                del terms[factors]
+                for _, f in whole:
+                    del terms[f]
+                for c, f in (times * (atom.num % atom.den)).terms:
+                    terms[f] = terms.get(f, 0) + c
+                _remains(terms)
                 return
 
 

@@ -7,13 +7,13 @@ from ridgeline.ir.index import Index, Sym
 from ridgeline.ir.kernel import Kernel
 from ridgeline.ir.program import Phase, Program
 from ridgeline.schedule import tile
-from ridgeline.schedule.choose import EVERY, Strategy, chooser, promising
+from ridgeline.schedule.choose import EVERY, Strategy, best_lanes, chooser, promising
 from ridgeline.schedule.merge import merge
 from ridgeline.schedule.plan import assemble, element_bytes
 from ridgeline.schedule.rank import cycles
 from ridgeline.schedule.space import space
 from ridgeline.schedule.tasks import Space
-from ridgeline.schedule.unroll import short_axis, unrolled
+from ridgeline.schedule.unroll import is_short, unrolled
 
 
 def candidates(kernel: Kernel, machine: Machine, every: bool = False) -> list[Program]:
@@ -41,9 +41,9 @@ def _ways(
     """The space as it is, and with a short axis written out where lanes would else lie along it."""
     strategies = EVERY if every else promising(flat.tasks, machine, stored)
     yield flat, strategies if len(flat.axes) > 1 else EVERY[:1]
-    short = short_axis(flat)
-    if short is not None and (every or len(strategies) == len(EVERY)):
-        yield merge(unrolled(flat, short)), EVERY if every else EVERY[:1]
+    row = best_lanes(flat.tasks, machine, stored)
+    if row is not None and is_short(row, flat):
+        yield merge(unrolled(flat, row)), EVERY if every else EVERY[:1]
 
 
 def schedule(kernel: Kernel, machine: Machine) -> Program:

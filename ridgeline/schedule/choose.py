@@ -12,7 +12,7 @@ from ridgeline.base.records import Machine
 from ridgeline.ir.index import Axis
 from ridgeline.schedule.nest import Nest
 from ridgeline.schedule.plan import Choose
-from ridgeline.schedule.strides import IRREGULAR, Access, accesses, may_collide, points, size_hint, stride
+from ridgeline.schedule.strides import IRREGULAR, Access, accesses, distance, may_collide, points, size_hint, stride
 from ridgeline.schedule.tasks import Fold, Task
 
 LANE_BLOCK = 16384  # positions of the lane axis that one iteration of the grid takes
@@ -56,9 +56,16 @@ def promising(tasks: Sequence[Task], machine: Machine, element_bytes: Mapping[st
     return (Strategy(0), *((Strategy(1),) if near else ()), *((Strategy(0, outer=True),) if kept else ()))
 
 
+def best_lanes(tasks: Sequence[Task], machine: Machine, element_bytes: Mapping[str, int]) -> Axis | None:
+    """The axis along which most lies dense."""
+    found = accesses(tasks, dict(element_bytes))
+    dense = {a: sum(x.bytes for x in found if stride(x.offset, a) == 1) for a in _ordered(tasks)}
+    return max(dense, key=dense.__getitem__, default=None)
+
+
 def loop_order(axes: Sequence[Axis], found: Sequence[Access], lane: Axis | None) -> list[Axis]:
     """Outermost first: as the largest access lies in memory, lanes last."""
-    far = {a: max((min(stride(x.offset, a), IRREGULAR) * x.bytes for x in found), default=0) for a in axes}
+    far = {a: max((distance(x.offset, a) * x.bytes for x in found), default=0.0) for a in axes}
     place = {a: k for k, a in enumerate(axes)}
     return sorted(axes, key=lambda a: (a is lane, -far[a], place[a]))
 

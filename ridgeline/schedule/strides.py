@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ridgeline.ir.index import Axis, Div, Index, Mod, Read, Sym, within
+from ridgeline.ir.index import Axis, Div, Index, Mod, Read, Sym, as_index, within
 from ridgeline.ir.kernel import Mode
 from ridgeline.schedule.tasks import Task, Write, fold_name, loads
 
@@ -88,6 +88,38 @@ def stride(offset: Index, axis: Axis) -> int:
     if step is None or step.axes:
         return IRREGULAR
     return abs(step.const) if step.const is not None else hint(step)
+
+
+@lru_cache(maxsize=1 << 14)
+def distance(offset: Index, axis: Axis) -> float:
+    """How far apart neighbours along an axis lie on average, in elements, also where that is not regular."""
+    step = stride(offset, axis)
+    if step != IRREGULAR:
+        return step
+    size = size_hint(axis)
+    ends = [_at(offset, axis, p) for p in (0, size - 1)]
+    return abs(ends[1] - ends[0]) / max(size - 1, 1)
+
+
+def _at(index: Index, axis: Axis, position: int) -> int:
+    """The index at one position of an axis, the others at 0; what is read from memory counts as 0."""
+    total = 0
+    for coefficient, factors in index.terms:
+        term = coefficient
+        for atom in factors:
+            match atom:
+                case Axis():
+                    term *= position if atom is axis or atom == axis else 0
+                case Div():
+                    term *= _at(atom.num, axis, position) // hint(atom.den)
+                case Mod():
+                    term *= _at(atom.num, axis, position) % hint(atom.den)
+                case Read():
+                    term = 0
+                case _:
+                    term *= hint(as_index(atom))
+        total += term
+    return total
 
 
 def separates(offset: Index, axis: Axis) -> bool:

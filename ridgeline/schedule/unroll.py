@@ -11,24 +11,19 @@ from ridgeline.ir.index import Axis, Index, as_index
 from ridgeline.ir.value import Value, substitute, substitute_index
 from ridgeline.schedule.plan import reread
 from ridgeline.schedule.rewrite import combined, direct, finished, lifted
-from ridgeline.schedule.strides import hint
 from ridgeline.schedule.tasks import Fold, Rewriter, Space, Task, Write, fold_name, nodes, result
 
 SHORT = 16  # positions
 TASKS, VALUES = 64, 600  # that may come of it
 
 
-def short_axis(space: Space) -> Axis | None:
-    """The axis to write out: short, and inside of something long."""
-    short = [a for a in space.axes if a.size.const is not None and 1 < a.size.const <= SHORT]
+def is_short(axis: Axis, space: Space) -> bool:
+    """Whether writing the axis out pays: a short row inside of something long, with little to do."""
+    n = axis.size.const
+    if n is None or not 1 < n <= SHORT or any(t.domain == {axis} for t in space.tasks):
+        return False
     count = len(nodes(r for t in space.tasks for r in t.roots))
-
-    def fits(n: int, axis: Axis) -> bool:
-        return n * sum(axis in t.domain for t in space.tasks) <= TASKS and n * count <= VALUES
-
-    fit = [a for a in short if fits(hint(a.size), a)]
-    wide = [a for a in fit if all(len(t.domain) > 1 for t in space.tasks if a in t.domain)]
-    return min(wide, key=lambda a: a.size.const or 0, default=None)
+    return n * sum(axis in t.domain for t in space.tasks) <= TASKS and n * count <= VALUES
 
 
 def unrolled(space: Space, axis: Axis) -> Space:
