@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from ridgeline.base.records import Machine
 from ridgeline.codegen.c import C
 from ridgeline.ir.index import Sym
 from ridgeline.ir.kernel import Kernel
+from ridgeline.ir.parse import parse
 from ridgeline.ir.program import Program
 from ridgeline.ir.reference import run_kernel
 from ridgeline.ir.show import show
@@ -113,3 +115,12 @@ def test_output_written_over_an_input(cache: Cache) -> None:
     entry([arrays["x" if b.name == "s" else b.name].ctypes.data for b in kernel.buffers], [])
     for name, where in (("s", "x"), ("y", "y"), ("mean", "mean"), ("rstd", "rstd")):
         np.testing.assert_allclose(arrays[where], expected[name], rtol=1e-5, atol=1e-5)
+
+
+CAPTURED = (Path(__file__).parent / "data" / "kernels.txt").read_text().split("\n=====\n")
+
+
+def test_kernels_of_whole_models(cache: Cache) -> None:
+    """Kernels that the walk made of a small GPT and a small convnet, forward and backward (2026-11-30)."""
+    made = [parse(text) for text in CAPTURED]
+    check([kernel for kernel in made if isinstance(kernel, Kernel)], cache, scale=50, high=4)
