@@ -1,5 +1,6 @@
 """FLOPs of library calls, each worked by hand. The K numbers are cases that public counters get wrong."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -69,8 +70,12 @@ def test_attention_backward_is_five_products() -> None:
 def test_pairs_of_masks() -> None:
     assert causal_pairs(128, 128, 0) == 8_256
     assert causal_pairs(4, 2, 0) == 1 + 2 + 2 + 2
+    for queries, keys, shift in itertools.product(range(5), range(5), range(-6, 7)):
+        pairs = [(i, j) for i in range(queries) for j in range(keys) if j <= i + shift]
+        assert causal_pairs(queries, keys, shift) == len(pairs)
     # K3: window 512 of 2,048: 512 * 513 / 2 for the first rows, 512 for each of the other 1,536.
     assert window_pairs(2048, 2048, 511, 0) == 917_760
+    assert window_pairs(4, 6, 1, 2) == 4 + 4 + 3 + 2  # rows at 2, 3, 4, 5 of 0 .. 5
     # Decoding one token after 1,023: it sees all 1,024 keys.
     assert window_pairs(1, 1024, None, 0) == 1_024
 

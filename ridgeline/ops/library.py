@@ -107,7 +107,7 @@ def convolution(
     return work(x, convolution_products(x, weight, out, transposed, context))
 
 
-@library("aten.convolution_backward.default", "aten.convolution_backward_overrideable.default")
+@library("aten.convolution_backward.default")
 def convolution_backward(
     grad: Array,
     x: Array,
@@ -144,7 +144,10 @@ def direct_convolution(x: Array, weight: Array, *rest: Any, context: Context) ->
 
 def causal_pairs(queries: int, keys: int, shift: int) -> int:
     """Pairs (i, j) with j <= i + shift, of `queries` x `keys`."""
-    return sum(min(max(i + shift + 1, 0), keys) for i in range(queries))
+    first = min(max(0, -shift), queries)  # rows before see nothing
+    full = min(max(first, keys - shift - 1), queries)  # rows from here on see all keys
+    growing = full - first
+    return growing * (first + shift + 1) + growing * (growing - 1) // 2 + (queries - full) * keys
 
 
 def attention(q: Array, k: Array, v: Array, causal: bool, context: Context, backward: bool = False) -> Flops:
@@ -315,13 +318,9 @@ def overrideable_backward(
 
 def window_pairs(queries: int, keys: int, left: int | None, right: int | None) -> int:
     """Pairs with p - left <= j <= p + right, where query i stands at p = i + keys - queries (bottom right)."""
-    total = 0
-    for i in range(queries):
-        p = i + keys - queries
-        first = 0 if left is None or left < 0 else max(p - left, 0)
-        last = keys - 1 if right is None or right < 0 else min(p + right, keys - 1)
-        total += max(last - first + 1, 0)
-    return total
+    place = keys - queries
+    seen = queries * keys if right is None or right < 0 else causal_pairs(queries, keys, place + right)
+    return seen if left is None or left < 0 else seen - causal_pairs(queries, keys, place - left - 1)
 
 
 def packed_attention(

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
-from ridgeline.base.errors import DuplicateRow
+from ridgeline.base.errors import CannotConvert, DuplicateRow
 from ridgeline.ir.index import Axis, Index, Sym, evaluate
 from ridgeline.ir.kernel import Buffer
 from ridgeline.ir.types import DType
@@ -69,8 +69,11 @@ class Context:
     hints: Mapping[str, int] = field(default_factory=dict)
 
     def number(self, size: Index) -> int:
-        """A size as a number, by the hints where it is symbolic."""
-        return evaluate(size, {a: self.hints[a.name] for a in size.atoms if isinstance(a, Sym)})
+        """A size as a number, by the hints where it is symbolic; refused where there is none."""
+        symbols = [a for a in size.atoms if isinstance(a, Sym)]
+        if any(a.name not in self.hints for a in symbols):
+            raise CannotConvert(f"size {size} is known only at run time")
+        return evaluate(size, {a: self.hints[a.name] for a in symbols})
 
 
 Result = Array | Scatter | None
