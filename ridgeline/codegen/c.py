@@ -204,13 +204,16 @@ class _Function(Expressions):
         self.put(f"int64_t {name} = {start};")
         if unroll > 1:
             self.tiles(loop, name, inner, unroll)
-        if (unroll == 1 and most >= tile) or ragged or most % (unroll * tile):
+        elif most >= tile:
             self.tiles(loop, name, inner, 1)
-        if tile > 1 and ragged:
-            self.open(f"if ({name} < {name}_end)")
-            self.put(f"const int {name}_n = (int)({name}_end - {name});")
+        if tile > 1 and ragged:  # what is left: one short tile, or after an unrolled loop a few, the last one short
+            self.open(f"if ({name} < {name}_end)" if unroll == 1 else f"for (; {name} < {name}_end; {name} += {tile})")
+            left = f"{name}_end - {name}"
+            self.put(f"const int {name}_n = (int)({left if unroll == 1 else f'x_min({left}, {tile})'});")
             self.body(loop.body, replace(inner, count=f"{name}_n"))
             self.close()
+        elif unroll > 1 and most % (unroll * tile):
+            self.tiles(loop, name, inner, 1)
         self.close()
 
     def tiles(self, loop: Loop, name: str, lane: Lane, copies: int) -> None:
