@@ -22,7 +22,7 @@ from tests import kernels as k
 from tests.triton_cases import CASES
 
 TARGET = Triton(lambda count: None, lambda: 0)
-MACHINE = TARGET.machine(132, (60 << 20,))
+MACHINE = TARGET.machine(132, (227 << 10, 60 << 20))
 GOLDEN = {
     "pointwise": k.bias_relu(300, 1000, BF16),
     "transpose": k.transpose_add(256, 192, BF16),

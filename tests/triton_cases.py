@@ -15,8 +15,8 @@ from ridgeline.ir.types import BF16, F16, F32, F64, I8, I16, I32, I64, U8, DType
 from ridgeline.ir.value import Value, const, fold, iota, load, word
 from tests import kernels as k
 
-LARGE = Triton(lambda count: None, lambda: 0).machine(4, (1 << 20,))
-SMALL = Machine("tile", 32, 256, 2, (1 << 20,))
+LARGE = Triton(lambda count: None, lambda: 0).machine(4, (227 << 10, 1 << 20))
+SMALL = Machine("tile", 32, 256, 2, (1 << 16, 1 << 20))
 Case = tuple[Sequence[Kernel], Machine, float, int]  # kernels, machine, tolerance, bound of integers
 # 1: no fold. 2, 7: within a tile. 33: a ragged tile. 129: more than one.
 SIZES = (1, 2, 7, 33, 129)

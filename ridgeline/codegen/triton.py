@@ -28,6 +28,7 @@ from ridgeline.ir.program import (
     Join,
     Loop,
     Phase,
+    Prefetch,
     Program,
     Put,
     Save,
@@ -47,7 +48,8 @@ TABLE = """\
 # program: (how many buffers, sizes, bytes of each scratch, launches in order); a launch: (kernel, grid, threads,
 # arguments: the place of a buffer, scratch after the others, or the name of a size, each with its type)"""
 TILE_ELEMENTS = 1 << 15  # of one value in the registers of one program: 32 a thread in the largest block of threads
-ROWWISE = ("maxsumexp", "welford")  # combiners whose tile is folded at once each time, not lane by lane
+ROWWISE = ("maxsumexp",)  # combiners whose tile is folded at once each time, not lane by lane
+JOINED_AT_ONCE = ("maxsumexp", "welford")  # combiners with a function of the prelude that folds a tile of states
 
 
 @dataclass
@@ -56,6 +58,8 @@ class _Held:
 
     steps: int = 0
     looped: bool = False
+    joins: bool = False
+    ragged: frozenset[Axis] = frozenset()  # of the tiles
     tiles: tuple[Axis, ...] = ()
 
     @property
@@ -67,6 +71,11 @@ class _Held:
 def even(size: Index, by: Index) -> bool:
     """Whether blocks cover a size exactly."""
     return size is by or (size.const is not None and by.const is not None and size.const % by.const == 0)
+
+
+def is_ragged(loop: Loop) -> bool:
+    """Whether some tile has positions that do not count."""
+    return not (even(loop.axis.size, loop.extent) and even(loop.extent, as_index(loop.tile)))
 
 
 @dataclass
@@ -106,9 +115,11 @@ class _Kernel(Blocks):
                 case Step(acc, _) | Join(acc, _):
                     held = self.held[acc]
                     held.steps += 1
+                    held.joins |= isinstance(s, Join)
                     held.looped |= any(not loop.once for loop in loops[begun[acc] :])
-                    tiled = {loop.axis for loop in loops if loop.tile > 1}
+                    tiled = {loop.axis: loop for loop in loops if loop.tile > 1}
                     held.tiles = tuple(a for a in self.order if a in tiled and a in acc.axes)
+                    held.ragged = frozenset(a for a in held.tiles if is_ragged(tiled[a]))
 
     def grid(self, axes: Sequence[Axis]) -> None:
         """One number counts all iterations, the last axis fastest."""
@@ -155,6 +166,8 @@ class _Kernel(Blocks):
                         self.store(buffer, offset, text, self.dims(acc.kept))
                 case Put():
                     self.put_value(statement)
+                case Prefetch():
+                    pass  # a hint that loops which load ahead have no use for
 
     def put_value(self, p: Put) -> None:
         text, have = self.value(p.value), self.dims(p.value.axes)
@@ -182,12 +195,12 @@ class _Kernel(Blocks):
                 stop = f"{name}_end"
             variable = name if loop.tile == 1 else f"{name}_0"
             step = f", {loop.tile}" if loop.tile > 1 else ""
-            self.put(f"for {variable} in range({bare(start)}, {bare(stop)}{step}):")
+            ahead = f", num_stages={loop.ahead}" if loop.ahead > 1 else ""
+            self.put(f"for {variable} in {'tl.' if ahead else ''}range({bare(start)}, {bare(stop)}{step}{ahead}):")
             self.depth += 1
             start = variable
         if loop.tile > 1:
-            ragged = not (divides and even(loop.extent, as_index(loop.tile)))
-            self.open_tile(loop.axis, start, stop if ragged else "")
+            self.open_tile(loop.axis, start, stop if is_ragged(loop) else "")
         self.body(loop.body)
         for opened in (self.masks, self.counts):
             opened.pop(loop.axis, None)
@@ -221,9 +234,14 @@ class _Kernel(Blocks):
     def begin(self, acc: Accumulator) -> None:
         if self.held[acc].once:
             return
-        shape = self.shape(self.dims(acc.kept) | frozenset(self.lanes(acc)))
-        for name, dtype, number in zip(self.states(acc), acc.states, self.identity(acc), strict=True):
+        kept = self.dims(acc.kept)
+        for k, (name, dtype, number) in enumerate(zip(self.states(acc), acc.states, self.identity(acc), strict=True)):
+            shape = self.shape(self.held[acc].ragged if self.counts_alone(acc) and not k else kept | {*self.lanes(acc)})
             self.put(f"{name} = tl.full({shape}, {spell.literal(number, dtype)}, {spell.type_name(dtype)})")
+
+    def counts_alone(self, acc: Accumulator) -> bool:
+        """Whether the first component is a count of steps, the same wherever no position is left out."""
+        return acc.combiner == "welford" and bool(self.lanes(acc)) and not self.held[acc].joins
 
     def identity(self, acc: Accumulator) -> list[bool | int | float]:
         exprs = zip(COMBINERS[acc.combiner].identity, acc.states, strict=True)
@@ -234,7 +252,9 @@ class _Kernel(Blocks):
         acc, over = s.accumulator, self.held[s.accumulator].tiles
         elements = [(self.value(e, True), self.dims(e.axes)) for e in s.elements]
         want = self.dims(acc.kept) | frozenset(over)
-        if acc.combiner == "welford" and over and (len(over) == 1 or want == frozenset(over)):
+        if self.counts_alone(acc):
+            self.step_moments(acc, elements[0], over)
+        elif acc.combiner == "welford" and over and (len(over) == 1 or want == frozenset(over)):
             self.take(acc, self.moments(acc, elements[0], over))
         elif acc.combiner == "maxsumexp" and over:
             top = self.counted(elements[0], over, spell.number(float("-inf"), acc.states[0]), want)
@@ -273,6 +293,18 @@ class _Kernel(Blocks):
             text = self.fresh(f"tl.where({mask}, {text}, {start})")[0]
             have = have | {a for a in over if a in self.masks}
         return self.spread(text, have, want)
+
+    def step_moments(self, acc: Accumulator, given: tuple[str, Dims], over: tuple[Axis, ...]) -> None:
+        """Welford's step of each lane. All share the count, and with it the division, but for those left out."""
+        count, mean, m2 = self.states(acc)
+        x, inside = self.spread(*given, self.dims(acc.kept) | frozenset(over)), self.mask(over)
+        one = self.fresh(f"tl.where({inside}, 1.0, 0.0)")[0] if inside else "1.0"
+        self.put(f"{count} = {count} + {one}")
+        share = self.fresh(f"{one} / tl.maximum({count}, 1.0)" if inside else f"1.0 / {count}")[0]
+        away = self.fresh(f"tl.where({inside}, {x} - {mean}, 0.0)" if inside else f"{x} - {mean}")[0]
+        self.put(f"{mean} = {mean} + {away} * {share}")
+        square = f"{away} * ({x} - {mean})"
+        self.put(f"{m2} = {m2} + {f'tl.where({inside}, {square}, 0.0)' if inside else square}")
 
     def moments(self, acc: Accumulator, given: tuple[str, Dims], over: tuple[Axis, ...]) -> list[str]:
         """Welford's state of a tile of elements: its mean, then the squares of what is away from it."""
@@ -314,15 +346,18 @@ class _Kernel(Blocks):
             return self.fresh(spell.sum_of(states[0], dim, keep, acc.states[0]))
         if acc.combiner in spell.SIMPLE_FOLDS:
             return self.fresh(f"tl.reduce({states[0]}, {dim}, {spell.SIMPLE_FOLDS[acc.combiner]}{tail})")
-        if acc.combiner in ROWWISE:
+        if acc.combiner in JOINED_AT_ONCE:
             return self.fresh(f"tile_{acc.combiner}({', '.join(states)}, {dim}, {keep})", len(states))
         self.combines[f"c_{acc.combiner}"] = acc
         return self.fresh(f"tl.reduce(({', '.join(states)}), {dim}, c_{acc.combiner}{tail})", len(states))
 
     def joined(self, acc: Accumulator) -> list[str]:
         """The states with lanes joined."""
-        lanes = self.lanes(acc)
-        return self.fold_tile(acc, self.states(acc), lanes) if lanes else self.states(acc)
+        lanes, states = self.lanes(acc), self.states(acc)
+        if self.counts_alone(acc):
+            whole = self.dims(acc.kept) | frozenset(lanes)
+            states = [self.fresh(self.spread(states[0], self.held[acc].ragged, whole))[0], *states[1:]]
+        return self.fold_tile(acc, states, lanes) if lanes else states
 
 
 def combine_function(name: str, acc: Accumulator) -> list[str]:
@@ -388,6 +423,7 @@ class Triton:
         return importlib.import_module("ridgeline.codegen.triton_build")
 
     def machine(self, workers: int, cache_bytes: tuple[int, ...]) -> Machine:
+        """`cache_bytes`: the memory that threads of one program share first."""
         return Machine("tile", 32, TILE_ELEMENTS, workers, cache_bytes, line_bytes=128)
 
     def emit(self, programs: Sequence[Program]) -> str:

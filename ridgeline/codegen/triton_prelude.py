@@ -16,7 +16,7 @@ from triton.language.extra import libdevice
 
 @triton.jit
 def w_neg(a):
-    return 0 - a if a.dtype.is_int() else -a
+    return 0 - a if a.dtype.is_int() else a * -1.0  # Triton's own minus takes from 0, which loses the sign of 0
 
 
 @triton.jit
@@ -124,7 +124,7 @@ def w_signbit(a):
 @triton.jit
 def w_copysign(a, b):
     size = tl.abs(a)
-    return tl.where(w_signbit(b), -size, size)
+    return tl.where(w_signbit(b), size * -1.0, size)
 
 
 @triton.jit
@@ -155,7 +155,7 @@ def w_exp(a):
 
 @triton.jit
 def w_sigmoid(a):
-    return 1.0 / (1.0 + w_exp(-a))
+    return 1.0 / (1.0 + w_exp(w_neg(a)))
 
 
 @triton.jit
@@ -190,7 +190,7 @@ def w_digamma(a):
     value = shift + tl.log(x) - 0.5 / x - series
     reflected = value - pi / libdevice.tan(pi * (a - whole))
     pole = tl.where(below & (a == whole), float("nan"), tl.where(below, reflected, value))
-    return tl.where(a == 0, w_copysign(x * 0 + float("inf"), -a), pole)
+    return tl.where(a == 0, w_copysign(x * 0 + float("inf"), w_neg(a)), pole)
 
 
 # ---- random numbers

@@ -263,8 +263,9 @@ class _Reader:
         line.take("tile")
         tile = line.number()
         unroll = line.number() if line.took("unroll") else 1
+        ahead = line.number() if line.took("ahead") else 1
         outer = self.open[-1][1]
-        self.open.append((lambda body: outer.append(Loop(axis, start, extent, body, tile, unroll)), []))
+        self.open.append((lambda body: outer.append(Loop(axis, start, extent, body, tile, unroll, ahead)), []))
 
     def statement(self, name: str, line: _Line) -> Statement | None:
         if line.peek() == ":":

@@ -48,7 +48,7 @@ class Loop:
     """axis runs over start <= axis < min(start + extent, axis.size), `tile` positions at a time.
 
     `unroll` asks for that many tiles side by side, each with its own copy of the accumulators begun outside (joined
-    where they finish); a target may ignore it.
+    where they finish); `ahead` lets what so many iterations load be under way at once. A target may ignore both.
     """
 
     axis: Axis
@@ -57,6 +57,7 @@ class Loop:
     body: tuple["Statement", ...]
     tile: int = 1
     unroll: int = 1
+    ahead: int = 1
 
     @property
     def once(self) -> bool:

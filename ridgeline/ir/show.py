@@ -217,6 +217,7 @@ def show_program(program: Program) -> str:
                 lines.append("  " * depth + _statement(p, s, names))
                 continue
             ends = f" unroll {s.unroll}" if s.unroll > 1 else ""
+            ends += f" ahead {s.ahead}" if s.ahead > 1 else ""
             bounds = f"from {p.index(s.start)} for {p.index(s.extent)}"
             lines.append("  " * depth + f"loop {p.axis(s.axis)} {bounds} tile {s.tile}{ends}")
             body(s.body, depth + 1)

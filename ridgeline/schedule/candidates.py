@@ -22,7 +22,7 @@ def candidates(kernel: Kernel, machine: Machine, every: bool = False) -> list[Pr
     sizes, stored = size_names(kernel), element_bytes(kernel.buffers)
     if machine.style == "tile":
         plan = assemble(flat.tasks, flat.buffers, tile.chooser(machine, stored))
-        phases = tuple(tile.spread(p) for p in plan.phases)
+        phases = tuple(tile.spread(p, machine) for p in plan.phases)
         return [Program(kernel.name, kernel.buffers, tuple(plan.scratch), sizes, phases)]
     made: dict[tuple[Phase, ...], Program] = {}
     for tasks, strategies in _ways(flat, machine, stored, every):

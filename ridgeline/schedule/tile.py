@@ -7,12 +7,12 @@ rows), and flat blocks. It looks only at strides, sizes and folds, never at what
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ridgeline.base.records import Machine
 from ridgeline.ir.index import Axis
-from ridgeline.ir.program import Compute, Finish, Loop, Phase, Statement
+from ridgeline.ir.program import Begin, Compute, Finish, Loop, Phase, Statement
 from ridgeline.ir.value import Value, loads, nodes, operands
 from ridgeline.schedule.nest import Nest
 from ridgeline.schedule.plan import Choose, kept_inside
@@ -20,16 +20,20 @@ from ridgeline.schedule.strides import IRREGULAR, Access, accesses, points, size
 from ridgeline.schedule.tasks import Fold, Task, fold_results
 
 # Elements of a block, as shares of the largest tile that a machine holds.
-FLAT = 1 / 32  # that folds nothing
 ROWS = 1 / 16  # of short rows
-PASS = 1 / 8  # of a row taken in passes, of columns, of a square along two contiguous axes
-COLUMN_BYTES = 256  # a block of columns is so wide in memory
-SECTOR_BYTES = 32  # and one that joins partial states at least so wide, to spread them over the workers
+PASS = 1 / 8  # of a row taken in passes, and of columns
+LONE = 1 / 2  # of a row, from which on one program fills a worker: it then takes rows in turn, loading ahead
+# Bytes.
+FLAT_BYTES = 4096  # of a block that folds nothing, at a share of 1: the largest tile of f32 is 32 times as large
+COLUMN_BYTES = 256  # the width of a block of columns, and the sides of one that is contiguous along two axes
+SECTOR_BYTES = 32  # the least width of a block that joins partial states, to spread them over the workers
 WASTE = 1.15  # positions of ragged blocks over those that count, accepted for larger blocks
 FEW = 8  # points of a phase for each partial state it leaves
-ELEMENTS = 16  # of a tile, a thread
+# Elements of a tile that a thread holds: with nothing else, and beside accumulators of the tile's size.
+ELEMENTS, ELEMENTS_HELD = 32, 16
 THREADS = (128, 1024)
 RESIDENT = 1024  # threads of a worker, with registers to spare for each
+AHEAD = 3  # iterations whose loads are under way at once: two wait while one is worked on
 
 
 def power(n: int) -> int:
@@ -86,7 +90,7 @@ class _Chooser:
 
     def resident(self, elements: int) -> int:
         """How many programs with a tile of so many elements run at once, with registers to spare."""
-        return self.machine.workers * max(RESIDENT // threads_for(elements), 1)
+        return self.machine.workers * max(RESIDENT // threads_for(elements, ELEMENTS_HELD), 1)
 
     def elements(self, share: float) -> int:
         return max(int(self.machine.max_tile * share), 1)
@@ -139,11 +143,13 @@ class _Chooser:
         shape = _Shape(axes, {a: 1 for a in axes})
         other = across(axes, found, lane)
         if lane is not None and other is not None:
-            side = power(math.isqrt(self.elements(PASS)))
+            widest = max(a.element_bytes for a in found)
+            side = min(COLUMN_BYTES // widest, half(math.isqrt(self.elements(LONE))))
             shape.tile(lane, best_tile(size_hint(lane), side))
             shape.tile(other, best_tile(size_hint(other), side))
             return shape
-        left = self.elements(FLAT)
+        widest = max((a.element_bytes for a in found if stride(a.offset, lane) == 1), default=4) if lane else 4
+        left = half(self.elements(FLAT_BYTES / widest / 32768))
         inner_first = sorted(axes, key=lambda a: (a is not lane, -axes.index(a)))
         for axis in inner_first[:3]:
             tile = best_tile(size_hint(axis), left)
@@ -184,8 +190,9 @@ class _Chooser:
         together = min(self.elements(ROWS) // length, shape.programs() // self.programs, size_hint(inner))
         shape.tile(inner, half(together))
         summed = {a for f in folds for a in f.axes if a in kept}
+        lone = {inner} if length >= self.elements(LONE) and not summed else set()
         for axis in kept:
-            if axis in summed:
+            if axis in summed | lone:
                 others = max(shape.programs() // -(-size_hint(axis) // shape.grid[axis]), 1)
                 wanted = max(self.resident(length * shape.tiles.get(inner, 1)) // others, 1)
                 tile = shape.tiles.get(axis, 1)
@@ -291,9 +298,41 @@ def chooser(machine: Machine, element_bytes: Mapping[str, int]) -> Choose:
     return _Chooser(machine, element_bytes)
 
 
-def spread(phase: Phase) -> Phase:
-    """The phase with its threads, and with all loads of a body under way before the first of its folds waits."""
-    return replace(phase, body=loads_first(phase.body), threads=threads_for(largest_tile(phase.body, 1)))
+def spread(phase: Phase, machine: Machine) -> Phase:
+    """The phase with its threads, loops that load ahead, and all loads of a body under way before its first fold."""
+    body = loading_ahead(loads_first(phase.body), machine.cache_bytes[:-1], {})
+    return replace(phase, body=body, threads=threads_for(*largest_tile(body, {})))
+
+
+def threads_for(elements: int, each: int) -> int:
+    """Threads that hold a tile of so many elements."""
+    least, most = THREADS
+    return max(least, min(most, power(elements // each)))
+
+
+def loading_ahead(
+    body: Sequence[Statement], near_bytes: Sequence[int], tiles: Mapping[Axis, int]
+) -> tuple[Statement, ...]:
+    """Loops ask for loads ahead where what they load fits the memory that a program's threads share."""
+    out: list[Statement] = []
+    for s in body:
+        if isinstance(s, Loop):
+            opened = {**tiles, s.axis: s.tile}
+            loaded = sum(tile_of(v.axes, opened) * v.attr.stored.bytes for v in loaded_in(s.body, opened))
+            fits = not s.once and near_bytes and 0 < (AHEAD - 1) * loaded <= near_bytes[0] * 3 // 4
+            s = replace(s, body=loading_ahead(s.body, near_bytes, opened), ahead=AHEAD if fits else 1)
+        out.append(s)
+    return tuple(out)
+
+
+def loaded_in(body: Sequence[Statement], tiles: Mapping[Axis, int]) -> list[Value]:
+    """What a loop's own body, not that of loops inside, loads in tiles."""
+    values = [s.value for s in body if isinstance(s, Compute) and s.value.op == "load"]
+    return [v for v in values if tile_of(v.axes, tiles) > 1]
+
+
+def tile_of(axes: Iterable[Axis], tiles: Mapping[Axis, int]) -> int:
+    return math.prod(tiles.get(a, 1) for a in axes)
 
 
 def loads_first(body: Sequence[Statement]) -> tuple[Statement, ...]:
@@ -311,13 +350,17 @@ def loads_first(body: Sequence[Statement]) -> tuple[Statement, ...]:
     return (*first, *(s for s in inner if not (isinstance(s, Compute) and s.value in early)))
 
 
-def threads_for(elements: int) -> int:
-    """Threads that hold a tile of so many elements."""
-    least, most = THREADS
-    return max(least, min(most, power(elements // ELEMENTS)))
-
-
-def largest_tile(body: Sequence[Statement], outside: int) -> int:
-    """Elements of the largest block."""
-    inner = [largest_tile(s.body, outside * s.tile) for s in body if isinstance(s, Loop)]
-    return max([outside, *inner])
+def largest_tile(body: Sequence[Statement], tiles: Mapping[Axis, int]) -> tuple[int, int]:
+    """Elements of the largest block, and how many of them a thread may hold: fewer beside accumulators as large."""
+    size, each = math.prod(tiles.values()), ELEMENTS
+    held = 0
+    for s in body:
+        if isinstance(s, Begin):
+            held = max(held, tile_of(s.accumulator.kept, tiles))
+        elif isinstance(s, Loop):
+            inner = largest_tile(s.body, {**tiles, s.axis: s.tile})
+            if inner[0] > size or (inner[0] == size and inner[1] < each):
+                size, each = inner
+            if not s.once and held > 1:
+                each = ELEMENTS_HELD
+    return size, each

@@ -117,7 +117,8 @@ class Engine:
             sizes = tuple(c.bytes for c in caches())
         else:
             properties = torch.cuda.get_device_properties(where)
-            workers, sizes = properties.multi_processor_count, (int(properties.L2_cache_size),)
+            shared = getattr(properties, "shared_memory_per_block_optin", properties.shared_memory_per_block)
+            workers, sizes = properties.multi_processor_count, (int(shared), int(properties.L2_cache_size))
         return self.target(where).machine(workers, sizes)
 
     def cache(self) -> Cache:

@@ -90,7 +90,7 @@ def test_kernels(cache: Cache) -> None:
 
 
 def test_addresses_that_are_not_aligned(cache: Cache) -> None:
-    machine = TARGET.machine(132, (60 << 20,))
+    machine = TARGET.machine(132, (227 << 10, 60 << 20))
     kernel = k.softmax(33, 1000, BF16)
     (entry,) = build([schedule(kernel, machine)], TARGET, cache)
     for shift in (2, 0):
@@ -98,7 +98,7 @@ def test_addresses_that_are_not_aligned(cache: Cache) -> None:
 
 
 def test_sizes_known_at_run_time(cache: Cache) -> None:
-    machine = TARGET.machine(132, (60 << 20,))
+    machine = TARGET.machine(132, (227 << 10, 60 << 20))
     kernel = k.softmax(Sym("rows"), Sym("width"), F32)
     (entry,) = build([schedule(kernel, machine)], TARGET, cache)
     for rows, width in ((1, 1), (5, 700), (70, 3)):
@@ -135,7 +135,7 @@ def test_words(cache: Cache) -> None:
     """Each word of f32 on random and special numbers, against the reference in fp64."""
     names = [n for n in WORDS if n not in INTEGER_WORDS]
     rng, count = np.random.default_rng(0), 4096
-    machine = TARGET.machine(132, (60 << 20,))
+    machine = TARGET.machine(132, (227 << 10, 60 << 20))
     entries = build([schedule(word_kernel(n, count), machine) for n in names], TARGET, cache)
     failed = []
     for name, entry in zip(names, entries, strict=True):
@@ -245,7 +245,7 @@ def test_llama_generates_the_same_tokens() -> None:
 
 
 def test_fp64(cache: Cache) -> None:
-    machine = TARGET.machine(132, (60 << 20,))
+    machine = TARGET.machine(132, (227 << 10, 60 << 20))
     kernels = [k.softmax(3, 100, F64), k.pointwise(3, 100, F64, "tanh"), k.row_fold(3, 100, F64, "welford")]
     entries = build([schedule(kernel, machine) for kernel in kernels], TARGET, cache)
     for kernel, entry in zip(kernels, entries, strict=True):
