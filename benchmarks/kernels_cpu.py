@@ -157,7 +157,8 @@ def main() -> None:
         torch.set_num_threads(args.threads)
     rows = []
     print(
-        f"{'kernel':32} {'MB':>7} {'ours ms':>9} {'torch ms':>9} {'limit ms':>9} {'share':>6} {'x torch':>7} {'GB/s':>6}"
+        f"{'kernel':32} {'MB':>7} {'ours ms':>9} {'torch ms':>9} {'limit ms':>9} "
+        f"{'share':>6} {'x torch':>7} {'GB/s':>6}"
     )
     for case in cases():
         if args.only not in case[0]:

@@ -110,7 +110,7 @@ class CannotConvert(RidgelineError):
 
 
 class LeftToTorch(RidgelineError):
-    """An optimizer step, or a clipping of gradients, that torch runs itself. `lasting`: asking again changes nothing."""
+    """An optimizer step or a clipping that torch runs itself. `lasting`: asking again changes nothing."""
 
     def __init__(self, why: str, lasting: bool = True) -> None:
         super().__init__(why)

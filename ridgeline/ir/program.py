@@ -26,7 +26,6 @@ A target decides where scratch comes from.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Union
 
 from ridgeline.ir.index import Axis, Index
 from ridgeline.ir.kernel import Buffer, Mode
@@ -149,7 +148,7 @@ class Prefetch:
     offset: Index
 
 
-Statement = Union[Compute, Loop, Begin, Step, Join, Finish, Save, Put, Prefetch]
+Statement = Compute | Loop | Begin | Step | Join | Finish | Save | Put | Prefetch
 
 
 @dataclass(frozen=True, slots=True)
