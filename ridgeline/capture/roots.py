@@ -243,6 +243,8 @@ def _compile(runner: Runner, original: Any, compiled_by_script: WeakSet[nn.Modul
             return lambda model: compile(model, **options)
         if options.pop("disable", False):
             return original(model, disable=True, **options)
+        if isinstance(getattr(model, "__self__", None), Optimizer) and model.__name__ == "step":
+            return model  # a root by itself, which a graph with every tensor's operators would only hide
         ignored = {key: value for key, value in options.items() if key not in _KEPT_OPTIONS and value is not None}
         if ignored:
             listed = ", ".join(f"{key}={value!r}" for key, value in ignored.items())

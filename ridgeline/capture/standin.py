@@ -291,7 +291,7 @@ class Standin:
         found: set[int] = set()
         other = {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in group.items()}
         if "lr" in other and "lr" not in self.shared:
-            other["lr"] = other["lr"] * 0.75
+            other["lr"] = other["lr"] * 0.75 + 0.001  # another one even where it is 0
         later = ([v + (k == place) for k, v in enumerate(hosts)] for place in range(len(hosts)))
         for g, h in ((other, hosts), *((group, h) for h in later)):
             second = self.ask(optimizer, g, h)

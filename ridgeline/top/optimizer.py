@@ -191,8 +191,8 @@ class _Optimizer:
         pattern = pattern_of(optimizer)
         look = self.looks.get(pattern)
         if look is None or not look.view.stands(optimizer):
-            if len(self.looks) >= MOST_VIEWS:
-                self.looks.clear()
+            if look is not None or len(self.looks) >= MOST_VIEWS:
+                self.looks.clear()  # what one no longer sees right, others may keep alive
             view = self.view(optimizer)
             look = self.looks[pattern] = _Look(view, [], [], [], {})
             if not view.rows:
