@@ -106,7 +106,6 @@ class _Converter:
         self.hints: dict[str, int] = {}
         self.parts: dict[str, str] = {}  # a getitem's name -> the buffer it picks
         self.sizes: dict[str, Index] = {}  # numbers made of sizes of inputs: no step makes them
-        self.late: set[str] = set()  # numbers that a step makes
 
     def run(self) -> Graph:
         for fx in self.module.graph.nodes:
@@ -195,7 +194,6 @@ class _Converter:
             with suppress(CannotConvert):
                 self.sizes[fx.name] = known_size(value) if isinstance(value, torch.SymInt) else as_index(value)
                 return
-        self.late.add(fx.name)
         self.nodes.append(replace(self.library(fx, None, {}), family="size"))
 
     def declare_results(self, fx: FxNode) -> str | None:
@@ -212,7 +210,7 @@ class _Converter:
 
     def library(self, fx: FxNode, reason: str | None, flops: Mapping[str, float] | None) -> Node:
         return Node(
-            *(fx.name, operator_name(fx.target), NodeKind.LIBRARY, self.declared(fx), self.tensor_inputs(fx)),
+            *(fx.name, operator_name(fx.target), NodeKind.LIBRARY, self.declared(fx), self.inputs_of(fx)),
             call=fx,
             reason=reason,
             flops=flops,
@@ -233,9 +231,18 @@ class _Converter:
     def origin(self, fx: FxNode) -> dict[str, Any]:
         return {"line": user_line(fx), "backward": self.backward or "bwd" in str(fx.meta.get("partitioner_tag", ""))}
 
-    def tensor_inputs(self, fx: FxNode) -> tuple[str, ...]:
-        names = (self.parts.get(a.name, a.name) for a in fx.all_input_nodes)
-        return tuple(dict.fromkeys(n for n in names if n in self.buffers or n in self.late))
+    def inputs_of(self, fx: FxNode) -> tuple[str, ...]:
+        """Buffers it reads, and for what is no buffer of ours the node that makes it."""
+        names: dict[str, None] = {}
+        for a in fx.all_input_nodes:
+            if a.name in self.sizes:
+                continue
+            name = self.parts.get(a.name, a.name)
+            while name not in self.buffers and a.target is builtin.getitem and isinstance(a.args[0], FxNode):
+                a = a.args[0]
+                name = a.name
+            names.setdefault(name)
+        return tuple(names)
 
     def node(self, fx: FxNode, row: Row | None) -> Node:
         if fx.name in self.refused and (row is None or row.kind is not Kind.LIBRARY):
@@ -260,7 +267,7 @@ class _Converter:
         )
         kind = NodeKind.VIEW if row.kind is Kind.VIEW else NodeKind.COMPUTE
         return Node(
-            *(fx.name, operator_name(fx.target), kind, out, self.tensor_inputs(fx), definitions),
+            *(fx.name, operator_name(fx.target), kind, out, self.inputs_of(fx), definitions),
             call=fx,
             storage=self.overwritten(fx),
             family=row.kind.value,

@@ -61,8 +61,8 @@ def depths(graph: Graph, units: Units) -> dict[str, int]:
             at = max((depth.get(b, 0) for name in node.inputs for b in base.get(name, (name,))), default=0)
             if node.draws:
                 drawn = at = max(at, drawn)
-            depth[call(node.name)] = depth[node.name] = at
-            depth |= {b.name: at + 1 for b in node.outputs}
+            depth[call(node.name)] = at
+            depth |= dict.fromkeys((node.name, *(b.name for b in node.outputs)), at + 1)
             continue
         for unit in own.get(node.name, ()):
             at = max((depth.get(name, 0) for name in unit.reads), default=0)

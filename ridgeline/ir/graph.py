@@ -44,7 +44,7 @@ class Node:
     operator: str
     kind: NodeKind
     outputs: tuple[Buffer, ...]
-    inputs: tuple[str, ...]  # buffers read, and numbers that other nodes make, in order of first use
+    inputs: tuple[str, ...]  # buffers read, or nodes that make what is no buffer, in order of first use
     definitions: tuple[Definition, ...] = ()
     call: Any = None
     line: str | None = None

@@ -38,7 +38,7 @@ class Blocks:
 
     def tensor(self, size: int, dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int]) -> torch.Tensor:
         """A tensor of arbitrary contents in a block of `size` bytes: an ordinary tensor that is no view."""
-        out = torch.empty(0, dtype=dtype)
+        out = torch.empty(0, dtype=dtype, device="cpu")
         with self._lock:  # until the tensor holds the block, another thread would find it free
             return out.set_(self._take(size), 0, shape, strides)
 
@@ -51,8 +51,9 @@ class Blocks:
             if _free(block) and block.storage.nbytes() == size and not block.storage.is_shared():
                 block.wanted = self._takes
                 return block.storage
-        same.append(_Block(torch.UntypedStorage(size), self._takes))  # type: ignore[no-untyped-call]
-        return same[-1].storage
+        made = torch.empty(size, dtype=torch.uint8, device="cpu").untyped_storage()  # one that can be resized
+        same.append(_Block(made, self._takes))
+        return made
 
     def _trim(self) -> None:
         oldest = self._takes - PATIENCE

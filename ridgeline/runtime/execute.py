@@ -8,6 +8,7 @@ numbers of size symbols.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from operator import getitem
 from typing import Any
 
 import torch
@@ -103,9 +104,8 @@ class _Writer:
         shares: dict[str, tuple[str, ...]] = {}
         for step in self.plan.steps:
             if isinstance(step, CallStep) and _may_alias(step.node):
-                for b in step.node.outputs:
-                    shares[b.name] = step.node.inputs
-        stack = list(self.graph.kept)
+                shares |= dict.fromkeys(_made(step.node), step.node.inputs)
+        stack = [n if n in self.plan.buffers else n.partition(".")[0] for n in self.graph.kept]
         while stack:
             name = stack.pop()
             root = self.root.get(name, name)
@@ -138,7 +138,7 @@ class _Writer:
                 touched.setdefault(name, []).append(k)
                 stack += [self.root.get(n, n) for n in shares.get(name, ())]
             if isinstance(step, CallStep) and _may_alias(step.node):
-                shares |= {b.name: step.node.inputs for b in step.node.outputs}
+                shares |= dict.fromkeys(_made(step.node), step.node.inputs)
         return touched
 
     def _lives(self) -> list[Any]:
@@ -260,7 +260,8 @@ class _Writer:
         self.emit(f"{name} = {target}({', '.join(args)})")
         self.tensors.add(node.name)
         self.bind_number(node)
-        used = [b.name for b in node.outputs if b.name != node.name]
+        picked = [self.graph.parts[u.name] for u in fx.users if u.target is getitem and u.args[0] is fx]
+        used = list(dict.fromkeys([*(b.name for b in node.outputs if b.name != node.name), *picked]))
         for buffer in used:
             self.emit(f"{self.variable(buffer)} = {name}[{buffer.rpartition('.')[2]}]")
             self.tensors.add(buffer)
@@ -319,6 +320,11 @@ def storage_bytes(buffer: Buffer) -> int:
             return 0
         extent += (size.const - 1) * (stride.const or 0)
     return extent * buffer.dtype.bytes
+
+
+def _made(node: Node) -> tuple[str, ...]:
+    """Names under which others know what a call gives."""
+    return (node.name, *(b.name for b in node.outputs))
 
 
 def _may_alias(node: Node) -> bool:
