@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ridgeline.base.records import Machine
+from ridgeline.codegen import cc
 from ridgeline.codegen.c import C
 from ridgeline.ir.index import Sym
 from ridgeline.ir.kernel import Kernel
@@ -20,6 +21,7 @@ from ridgeline.runtime.build import build
 from ridgeline.runtime.cache import Cache
 from ridgeline.schedule import candidates, schedule
 from tests import kernels as k
+from tests.fuzz_kernels import random_kernel
 
 TARGET = C()
 MACHINE = TARGET.machine(2, (48 << 10, 2 << 20, 32 << 20))
@@ -35,9 +37,16 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Cache:
     return Cache(tmp_path_factory.mktemp("cache"))
 
 
-def check(made: Sequence[Kernel], cache: Cache, scale: float = 4.0, high: int = 37, every: bool = False) -> None:
+def check(
+    made: Sequence[Kernel],
+    cache: Cache,
+    scale: float = 4.0,
+    high: int = 37,
+    every: bool = False,
+    machine: Machine = MACHINE,
+) -> None:
     made = [k.renamed(kernel, f"{kernel.name}_{n}") for n, kernel in enumerate(made)]
-    tried = [(kernel, program) for kernel in made for program in (all_of if every else best)(kernel, MACHINE)]
+    tried = [(kernel, program) for kernel in made for program in (all_of if every else best)(kernel, machine)]
     programs = [replace(program, name=f"{program.name}_{n}") for n, (_, program) in enumerate(tried)]
     entries = build(programs, TARGET, cache)
     for (kernel, program), entry in zip(tried, entries, strict=True):
@@ -124,3 +133,27 @@ def test_kernels_of_whole_models(cache: Cache) -> None:
     """Kernels that the walk made of a small GPT and a small convnet, forward and backward (2026-11-30)."""
     made = [parse(text) for text in CAPTURED]
     check([kernel for kernel in made if isinstance(kernel, Kernel)], cache, scale=50, high=4)
+
+
+def test_random_kernels(cache: Cache) -> None:
+    """Every candidate of random kernels, on a machine that splits and spreads the least work."""
+    eager = replace(MACHINE, grain_bytes=16)
+    check([random_kernel(seed) for seed in range(10)], cache, scale=300, every=True, machine=eager)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1000, 1400, 50))
+def test_many_random_kernels(first: int, cache: Cache) -> None:
+    eager = replace(MACHINE, grain_bytes=16)
+    check([random_kernel(seed) for seed in range(first, first + 50)], cache, scale=300, every=True, machine=eager)
+
+
+@pytest.mark.parametrize("lanes", (8, 4))
+def test_narrower_vectors(lanes: int, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same programs in 8 and 4 lanes, as processors without AVX-512 have."""
+    monkeypatch.setattr(cc, "lanes", lambda: lanes)
+    cc.version.cache_clear()
+    machine = TARGET.machine(2, MACHINE.cache_bytes)
+    assert machine.width == lanes
+    check([k.PATTERNS[name](9, 37) for name in sorted(k.PATTERNS)], cache, scale=20, high=9, machine=machine)
+    cc.version.cache_clear()

@@ -212,7 +212,7 @@ class _Function(Expressions):
             self.put(f"const int {name}_n = (int)({left if unroll == 1 else f'x_min({left}, {tile})'});")
             self.body(loop.body, replace(inner, count=f"{name}_n"))
             self.close()
-        elif unroll > 1 and most % (unroll * tile):
+        elif unroll > 1 and (ragged or most % (unroll * tile)):
             self.tiles(loop, name, inner, 1)
         self.close()
 
