@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from rows import TOLERANCE, compare, run_node, to_numpy
+from torch._subclasses import FakeTensorMode
 from torch.fx import Interpreter
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
@@ -95,25 +96,52 @@ def functional(fn: Callable[..., Any], *inputs: torch.Tensor) -> torch.fx.GraphM
     return module
 
 
+def single_call(
+    operator: Callable[..., Any], args: Any, kwargs: Any
+) -> tuple[torch.fx.GraphModule, list[torch.Tensor]]:
+    """A graph of one call of an operator, exactly that one, and its tensors."""
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    graph, tensors = torch.fx.Graph(), [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    with FakeTensorMode() as mode:
+        given, fakes = [], []
+        for leaf in leaves:
+            fake = mode.from_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf
+            if isinstance(leaf, torch.Tensor):
+                node = graph.placeholder(f"x{len(given)}")
+                node.meta["val"] = fake
+            given.append(node if isinstance(leaf, torch.Tensor) else leaf)
+            fakes.append(fake)
+        called = graph.call_function(operator, *pytree.tree_unflatten(given, spec))
+        fake_args, fake_kwargs = pytree.tree_unflatten(fakes, spec)
+        called.meta["val"] = operator(*fake_args, **fake_kwargs)
+    graph.output((called,))
+    return torch.fx.GraphModule({}, graph), tensors
+
+
+def check_module(module: torch.fx.GraphModule, *inputs: torch.Tensor, tolerance: float | None = None) -> Graph:
+    """Checks every node of a traced graph that has a row, and gives the graph."""
+    graph = convert(module)
+    recorder = _Recorder(module)
+    recorder.run(*inputs)
+    wrong = []
+    for node in graph.nodes:
+        near = [*node.outputs, *(graph.buffers[name] for name in node.reads)]
+        known = all(s.const is not None for b in near for s in b.shape)
+        if node.definitions and known and "empty" not in node.operator:
+            try:
+                check_node(node, recorder.values, tolerance)
+            except AssertionError as error:
+                wrong.append(str(error))
+    assert not wrong, "\n".join(wrong)
+    return graph
+
+
 def check_nodes(fn: Callable[..., Any], *inputs: torch.Tensor, tolerance: float | None = None) -> Graph:
     """Traces fn, checks every node that has a row, and gives the graph."""
     given = [t.detach() for t in inputs]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        module = functional(fn, *given)
-        graph = convert(module)
-        recorder = _Recorder(module)
-        recorder.run(*given)
-        wrong = []
-        for node in graph.nodes:
-            sizes = [s.const for b in node.outputs for s in b.shape]
-            if node.definitions and None not in sizes and "empty" not in node.operator:
-                try:
-                    check_node(node, recorder.values, tolerance)
-                except AssertionError as error:
-                    wrong.append(str(error))
-    assert not wrong, "\n".join(wrong)
-    return graph
+        return check_module(functional(fn, *given), *given, tolerance=tolerance)
 
 
 def without_row(graph: Graph) -> dict[str, str]:

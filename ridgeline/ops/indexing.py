@@ -26,7 +26,7 @@ from ridgeline.ops.views import counted, permuted, slice_start
 Place = tuple[list[Index], Value | None]  # where in an input, and under which condition
 
 
-@index_row("aten.clone.default", "aten.contiguous.default", "aten._pin_memory.default", "aten._copy_from.default")
+@index_row("aten.clone.default", "aten.contiguous.default")
 def clone(x: Array, *rest: Any) -> Array:
     """y = x, in memory of its own."""
     return x

@@ -417,7 +417,7 @@ def cudnn_rnn_backward(x: Array, weights: Sequence[Array], *rest: Any, context: 
     *("aten.nonzero.default", "aten.nonzero_static.default", "aten.masked_select.default"),
     *("aten.masked_scatter.default", "aten.masked_scatter_backward.default", "aten.repeat_interleave.Tensor"),
     *("aten._local_scalar_dense.default", "aten.equal.default", "aten.allclose.default"),
-    *("aten.as_strided_scatter.default", "aten._chunk_cat.default"),
+    *("aten.as_strided_scatter.default", "aten.view.dtype", "aten._chunk_cat.default"),
     *("aten.resize.default", "aten.set.source_Tensor", "aten.view_as_real.default", "aten.view_as_complex.default"),
     *("aten._conj.default", "aten._neg_view.default", "aten.complex.default", "aten.real.default", "aten.imag.default"),
     *("aten._assert_async.msg", "aten._assert_scalar.default", "aten._assert_tensor_metadata.default"),

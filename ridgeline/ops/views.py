@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 from ridgeline.base.errors import CannotConvert
 from ridgeline.ir.index import Index, IndexLike, as_index, at_least, unflatten, within
-from ridgeline.ir.types import DType
 from ridgeline.ops.array import Array, reshape
 from ridgeline.ops.table import Context, index_row, view_row
 
@@ -63,12 +62,6 @@ def view(x: Array, size: Any, stride: Any = None, context: Context | None = None
     return reshape(x, shape_of(context))
 
 
-@view_row("aten.view.dtype")
-def view_dtype(x: Array, dtype: DType, context: Context) -> Array:
-    """The same bytes under another type: only where the type stays."""
-    raise CannotConvert(f"the bytes of a tensor read as {dtype}")
-
-
 @view_and_copy(["aten.expand.default"], ["aten.expand_copy.default"])
 def expand(x: Array, size: Any, implicit: bool = False, context: Context | None = None) -> Array:
     """Dimensions of size 1 repeated, new ones in front."""
@@ -87,7 +80,7 @@ def permute(x: Array, dims: tuple[int, ...]) -> Array:
     return permuted(x, [x.dim(d) for d in dims])
 
 
-@view_and_copy(["aten.transpose.int", "aten._mkldnn_transpose.default"], ["aten.transpose_copy.int"])
+@view_and_copy(["aten.transpose.int"], ["aten.transpose_copy.int"])
 def transpose(x: Array, dim0: int, dim1: int) -> Array:
     """Two dimensions change places."""
     order = list(range(x.ndim))
