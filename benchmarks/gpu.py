@@ -26,8 +26,6 @@ import torch.nn.functional as F
 
 RESULTS = Path(__file__).parent / "results"
 FLUSH_BYTES = 512 << 20  # read between replays, eight times the last-level cache: it then holds nothing to write back
-    512 << 20
-)  # read between replays, eight times the last-level cache: what is read leaves nothing to write back
 SETS = 2  # of inputs, in turn
 Function = Callable[..., Any]
 

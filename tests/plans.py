@@ -10,8 +10,8 @@ import torch
 from ridgeline.fuse.build import steps
 from ridgeline.fuse.walk import Plan, walk
 from ridgeline.hw.catalog import load as load_device
-from ridgeline.ir.steps import KernelStep, Step
 from ridgeline.ir.reference import NUMPY, run_kernel
+from ridgeline.ir.steps import KernelStep, Step
 
 DEVICE = load_device("h200-sxm")
 
