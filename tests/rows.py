@@ -4,7 +4,8 @@
 against a float64 run, NaN and infinity in the same places.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,26 +29,24 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray:
     return wide.numpy().copy()
 
 
-def run_node(node: Node, arrays: dict[str, np.ndarray]) -> None:
+Sizes = Mapping[str, int]
+
+
+def run_node(node: Node, arrays: dict[str, np.ndarray], sizes: Sizes = MappingProxyType({})) -> None:
     """Evaluates a node's definitions with the reference interpreter, adding its outputs to `arrays`."""
     for d in node.definitions:
         if d.initial is None:
-            out = evaluate(d.value, d.axes, arrays, {})
+            out = evaluate(d.value, d.axes, arrays, sizes)
             arrays[d.buffer.name] = round_to(np.asarray(out), d.buffer.dtype).copy()
             continue
-        base = round_to(np.asarray(evaluate(d.initial.value, d.initial.axes, arrays, {})), d.buffer.dtype).copy()
-        value = evaluate(d.value, d.axes, arrays, {})
-        at = tuple(np.broadcast_to(evaluate_index(i, d.axes, arrays), value.shape) for i in d.index)
+        base = round_to(np.asarray(evaluate(d.initial.value, d.initial.axes, arrays, sizes)), d.buffer.dtype).copy()
+        value = evaluate(d.value, d.axes, arrays, sizes)
+        at = tuple(np.broadcast_to(evaluate(iota(i), d.axes, arrays, sizes), value.shape) for i in d.index)
         if d.mode is Mode.ADD:
             np.add.at(base, at, value)
         else:
             base[at if at else ()] = value
         arrays[d.buffer.name] = base
-
-
-def evaluate_index(index: Any, axes: Any, arrays: dict[str, np.ndarray]) -> np.ndarray:
-    """An index expression over axes, as numbers."""
-    return evaluate(iota(index), axes, arrays, {})
 
 
 def capture(fn: Callable[..., Any], *inputs: Any) -> Graph:

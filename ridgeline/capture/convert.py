@@ -15,6 +15,7 @@ import sympy
 import torch
 from torch.fx import GraphModule
 from torch.fx import Node as FxNode
+from torch.utils._sympy.functions import Max as TorchMax
 
 from ridgeline.base.errors import CannotConvert, CheckFailed, NoRow
 from ridgeline.capture.lines import user_line
@@ -74,6 +75,21 @@ def _from_sympy(expr: Any) -> Index:
     raise CannotConvert(f"size {expr} is outside the index algebra")
 
 
+def convert_stride(stride: Any) -> Index:
+    """The same for a stride. Tracing spells max(1, n) where n may be 0; then there is no element to reach."""
+    if isinstance(stride, int):
+        return as_index(stride)
+    expr = stride.node.expr
+    factors = expr.args if isinstance(expr, sympy.Mul) else (expr,)
+    out = as_index(1)
+    for factor in factors:
+        rest = [a for a in factor.args if a != 1] if isinstance(factor, sympy.Max | TorchMax) else [factor]
+        if len(rest) != 1:
+            raise CannotConvert(f"stride {expr} is outside the index algebra")
+        out = out * _from_sympy(rest[0])
+    return out
+
+
 def buffer_of(name: str, fake: torch.Tensor) -> Buffer:
     """The declared form of a fake tensor."""
     dtype = FROM_TORCH.get(fake.dtype)
@@ -82,7 +98,7 @@ def buffer_of(name: str, fake: torch.Tensor) -> Buffer:
     if fake.layout is not torch.strided or fake.is_conj() or fake.is_neg():
         raise CannotConvert(f"layout {fake.layout} or a lazy conjugate")
     shape = tuple(convert_size(s) for s in fake.shape)
-    strides = tuple(convert_size(s) for s in fake.stride())
+    strides = tuple(convert_stride(s) for s in fake.stride())
     return Buffer(name, dtype, shape, strides)
 
 
