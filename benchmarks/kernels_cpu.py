@@ -107,14 +107,14 @@ def bytes_of(kernel: Kernel) -> int:
     return total
 
 
-def seconds(run: Callable[[], object], repeats: int) -> float:
-    start = time.perf_counter()
+def seconds(run: Callable[[], object], repeats: int, clock: Callable[[], float]) -> float:
+    start = clock()
     for _ in range(repeats):
         run()
-    return (time.perf_counter() - start) / repeats
+    return (clock() - start) / repeats
 
 
-def compare(case: Case, rounds: int) -> dict[str, object]:
+def compare(case: Case, rounds: int, clock: Callable[[], float]) -> dict[str, object]:
     name, kernel, eager, reads = case
     target = C()
     machine = target.machine(torch.get_num_threads(), (48 << 10, 2 << 20, 105 << 20))
@@ -129,11 +129,11 @@ def compare(case: Case, rounds: int) -> dict[str, object]:
     ours = entry.bind([t.data_ptr() for t in data], [])
     limit = limit_entry.bind([t.data_ptr() for t in limit_data], [])
     runs = {"ours": ours, "torch": lambda: eager(*data), "limit": limit}
-    repeats = {key: max(1, int(0.01 / max(seconds(run, 2), 1e-7))) for key, run in runs.items()}
+    repeats = {key: max(1, int(0.01 / max(seconds(run, 2, clock), 1e-7))) for key, run in runs.items()}
     times: dict[str, list[float]] = {key: [] for key in runs}
     for _ in range(rounds):
         for key, run in runs.items():
-            times[key].append(seconds(run, repeats[key]))
+            times[key].append(seconds(run, repeats[key], clock))
     best = {key: statistics.median(t) for key, t in times.items()}
     return {
         "name": name,
@@ -152,9 +152,12 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int)
+    parser.add_argument(
+        "--cpu-time", action="store_true", help="one thread's own seconds: where others use the machine"
+    )
     args = parser.parse_args()
-    if args.threads:
-        torch.set_num_threads(args.threads)
+    if args.threads or args.cpu_time:
+        torch.set_num_threads(1 if args.cpu_time else args.threads)
     rows = []
     print(
         f"{'kernel':32} {'MB':>7} {'ours ms':>9} {'torch ms':>9} {'limit ms':>9} "
@@ -163,7 +166,7 @@ def main() -> None:
     for case in cases():
         if args.only not in case[0]:
             continue
-        r = compare(case, args.rounds)
+        r = compare(case, args.rounds, time.thread_time if args.cpu_time else time.perf_counter)
         rows.append(r)
         print(
             f"{r['name']:32} {r['bytes'] / 1e6:7.1f} {r['ours_ms']:9.3f} {r['torch_ms']:9.3f} {r['limit_ms']:9.3f} "
