@@ -3,7 +3,7 @@
 The C library returns a large block to the system when it is freed and maps fresh pages for the next one; touching
 those costs three times the traffic of the kernel that fills them (57 ms of kernel in 200 ms of call for 128 MiB,
 2026-11-30, 2 cores). A block is free when nobody but us holds its storage, tensors, views and NumPy arrays included.
-One that other processes may see is never used again.
+One that went outside, to other processes or to NumPy, is never used again.
 """
 
 import os
@@ -46,9 +46,9 @@ class Blocks:
         self._takes += 1
         if self._takes % PATIENCE == 0:
             self._trim()
-        same = self._blocks.setdefault(size, [])
+        same = self._blocks[size] = [b for b in self._blocks.get(size, ()) if not _spoilt(b, size)]
         for block in same:
-            if _free(block) and block.storage.nbytes() == size and not block.storage.is_shared():
+            if _free(block):
                 block.wanted = self._takes
                 return block.storage
         made = torch.empty(size, dtype=torch.uint8, device="cpu").untyped_storage()  # one that can be resized
@@ -77,6 +77,12 @@ class Blocks:
 def _free(block: _Block) -> bool:
     # One reference from `block` and one for the call: who holds the storage as an object is counted here alone.
     return sys.getrefcount(block.storage) == 2 and bool(torch._C._storage_Use_Count(block.storage._cdata) == 1)
+
+
+def _spoilt(block: _Block, size: int) -> bool:
+    """Whether it can serve no more: resized, or seen by others (shared between processes, exported to NumPy)."""
+    storage = block.storage
+    return storage.nbytes() != size or storage.is_shared() or not storage.resizable()
 
 
 BLOCKS = Blocks()
