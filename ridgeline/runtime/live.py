@@ -6,15 +6,16 @@ groups, state that was replaced (load_state_dict), memory that was swapped under
 """
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
 Number = float | int
+LAYOUT, DTYPE = attrgetter("layout"), attrgetter("dtype")
 C_TYPES: Mapping[torch.dtype, Any] = {
     torch.float32: ctypes.c_float,
     torch.float64: ctypes.c_double,
@@ -68,9 +69,15 @@ def cell_of(value: Any) -> Any:
     return C_TYPES[value.dtype].from_address(value.data_ptr()) if isinstance(value, torch.Tensor) else None
 
 
-def pattern_of(optimizer: Optimizer) -> tuple[bool, ...]:
-    """Which parameters have gradients."""
-    return tuple([p.grad is not None for group in optimizer.param_groups for p in group["params"]])
+def addresses_of(tensors: Iterable[torch.Tensor]) -> list[int]:
+    """Where tensors begin."""
+    return list(map(torch.Tensor.data_ptr, tensors))
+
+
+def gradients_of(optimizer: Optimizer) -> tuple[tuple[bool, ...], list[torch.Tensor]]:
+    """Which parameters have gradients, and the gradients there are."""
+    found = [p.grad for group in optimizer.param_groups for p in group["params"]]
+    return tuple([g is not None for g in found]), [g for g in found if g is not None]
 
 
 class View:
@@ -83,9 +90,9 @@ class View:
         self._dicts = [r.state for r in rows if r.state is not None]
         self._held = [v for d in self._dicts for v in d.values()]
         tensors = [t for r in rows for t in (r.parameter, *(r.state or {}).values()) if isinstance(t, torch.Tensor)]
-        self._tensors, self._addresses = tensors, [t.data_ptr() for t in tensors]
+        self._tensors, self._addresses = tensors, addresses_of(tensors)
         self._contiguous = all(r.parameter.is_contiguous() for r in rows)
-        self._gradients = frozenset((r.gradient, torch.strided, torch.Tensor, True) for r in rows)
+        self._dtypes = {r.gradient for r in rows}
         self.cells: list[Any] | None = [c for r in rows for c in r.cells]
         if None in self.cells:
             self.cells = None  # Python numbers are new objects at every step
@@ -102,17 +109,16 @@ class View:
             all(map(is_, states.values(), self._states))
             and sum(map(len, self._dicts)) == len(self._held)
             and all(map(is_, chain.from_iterable(map(dict.values, self._dicts)), self._held))
-            and [t.data_ptr() for t in self._tensors] == self._addresses
+            and addresses_of(self._tensors) == self._addresses
         )
 
-    def gradients(self) -> list[torch.Tensor] | None:
-        """The gradients of the rows; None when one of them is not as expected."""
-        found: list[Any] = [r.parameter.grad for r in self.rows]
-        if self._contiguous and len(self._gradients) == 1:
-            if {(g.dtype, g.layout, type(g), g.layout is torch.strided and g.is_contiguous()) for g in found} != (
-                self._gradients
-            ):
-                return None
-        elif not all(r.takes(g) for r, g in zip(self.rows, found, strict=True)):
-            return None
-        return found
+    def takes(self, gradients: Sequence[torch.Tensor]) -> bool:
+        """Whether the gradients of the rows are as they were expected."""
+        if self._contiguous and len(self._dtypes) == 1:
+            return (
+                set(map(type, gradients)) <= {torch.Tensor}
+                and set(map(LAYOUT, gradients)) <= {torch.strided}
+                and set(map(DTYPE, gradients)) <= self._dtypes
+                and all(map(torch.Tensor.is_contiguous, gradients))
+            )
+        return all(row.takes(g) for row, g in zip(self.rows, gradients, strict=True))

@@ -23,7 +23,7 @@ from ridgeline.capture.optimizer import graph_of, layout_of
 from ridgeline.capture.root import current_root
 from ridgeline.capture.standin import Answer, Call, Layout, Standin
 from ridgeline.ir.steps import KernelStep
-from ridgeline.runtime.live import Row, View, pattern_of
+from ridgeline.runtime.live import Row, View, addresses_of, gradients_of
 from ridgeline.runtime.optimizer import Batch, NumberTable, UpdateKernel, kernels_of
 from ridgeline.top.backend import Backend, Event
 from ridgeline.top.fallback import attempt
@@ -90,7 +90,7 @@ class _Part:
     def aim(self, gradients: Sequence[torch.Tensor]) -> list[int]:
         """Where the gradients of its rows are."""
         own = gradients if self.whole else [gradients[m] for m in self.members]
-        addresses = [g.data_ptr() for g in own]
+        addresses = addresses_of(own)
         if not self.starts.isdisjoint(addresses):
             raise LeftToTorch("a gradient shares memory with a parameter", lasting=False)
         return addresses
@@ -162,14 +162,13 @@ class _Optimizer:
         """Fills `jobs` with all that the step does. Raises LeftToTorch; touches nothing before."""
         if getattr(optimizer, "grad_scale", None) is not None or getattr(optimizer, "found_inf", None) is not None:
             raise LeftToTorch("a GradScaler hands it its scale", lasting=False)
-        look = self.look(optimizer)
-        gradients = look.view.gradients()
-        if gradients is None:  # they lie otherwise than before
+        pattern, gradients = gradients_of(optimizer)
+        look = self.look(optimizer, pattern)
+        if not look.view.takes(gradients):  # they lie otherwise than before
             self.looks.clear()
-            look = self.look(optimizer)
-            gradients = look.view.gradients()
-        if gradients is None:
-            raise LeftToTorch("gradients lie in memory in another order than their parameters", lasting=False)
+            look = self.look(optimizer, pattern)
+            if not look.view.takes(gradients):
+                raise LeftToTorch("gradients lie in memory in another order than their parameters", lasting=False)
         groups = optimizer.param_groups
         answers = [q.standin.ask(optimizer, groups[q.place], q.hosts) for q in look.questions]
         ends = tuple([a.end for a in answers])
@@ -186,9 +185,8 @@ class _Optimizer:
 
     # What there is.
 
-    def look(self, optimizer: Optimizer) -> _Look:
+    def look(self, optimizer: Optimizer, pattern: tuple[bool, ...]) -> _Look:
         """The view of the optimizer as it stands, with the questions for this step."""
-        pattern = pattern_of(optimizer)
         look = self.looks.get(pattern)
         if look is None or not look.view.stands(optimizer):
             if look is not None or len(self.looks) >= MOST_VIEWS:
