@@ -32,11 +32,14 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Pattern:
-    """One workload: its function, a maker of one set of inputs, and the least bytes it must move."""
+    """One workload: its function, a maker of one set of inputs, and the least bytes it must move.
+
+    With `backward`, the last input is the gradient of what the function gives, None for a single number's.
+    """
 
     name: str
     function: Function
-    inputs: Callable[[], list[torch.Tensor]]
+    inputs: Callable[[], list[Any]]
     least_bytes: float
     backward: bool = False
     read_only: bool = False
@@ -150,14 +153,15 @@ def training_patterns() -> list[Pattern]:
     m, n = 16384, 8192
     logits = 8192 * 128256 * 2
 
-    def norm(rows: int, width: int, count: int) -> Callable[[], list[torch.Tensor]]:
-        return lambda: [rand(rows, width, grad=True), *(rand(width, grad=True) for _ in range(count))]
+    def norm(rows: int, width: int, count: int) -> Callable[[], list[Any]]:
+        weights = [(width,)] * count
+        return lambda: [*(rand(*shape, grad=True) for shape in ((rows, width), *weights)), rand(rows, width)]
 
     return [
         Pattern(
             "cross entropy 8192x128256, forward + backward",
             lambda x, t: F.cross_entropy(x, t),
-            lambda: [rand(8192, 128256, grad=True), numbers(128256, 8192)],
+            lambda: [rand(8192, 128256, grad=True), numbers(128256, 8192), None],
             3 * logits,
             backward=True,
         ),
@@ -179,17 +183,17 @@ def step_of(pattern: Pattern, function: Function) -> Function:
 
         return forward
 
-    def both(*inputs: torch.Tensor) -> Any:
-        leaves = [i for i in inputs if i.requires_grad]
-        out = function(*inputs)
-        return torch.autograd.grad(out, leaves, out if not out.dim() else inputs[0].detach())
+    def both(*inputs: Any) -> Any:
+        *given, gradient = inputs
+        leaves = [i for i in given if i.requires_grad]
+        return torch.autograd.grad(function(*given), leaves, gradient)
 
     return both
 
 
 def captured(step: Function, inputs: Sequence[torch.Tensor]) -> tuple[Callable[[], None], Any]:
     """A replay of one call, and what it returned."""
-    stream = torch.cuda.Stream()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for _ in range(2):
@@ -206,7 +210,7 @@ class Timer:
 
     def __init__(self) -> None:
         self.other = torch.zeros(FLUSH_BYTES // 4, dtype=torch.int32, device=DEVICE)
-        self.start, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.start, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
 
     def __call__(self, replay: Callable[[], None]) -> float:
         self.other.sum()
@@ -214,7 +218,8 @@ class Timer:
         replay()
         self.end.record()
         self.end.synchronize()
-        return self.start.elapsed_time(self.end) / 1e3
+        seconds: float = self.start.elapsed_time(self.end) / 1e3
+        return seconds
 
 
 def interleaved(replays: dict[str, list[Callable[[], None]]], rounds: int, timer: Timer) -> dict[str, list[float]]:
@@ -255,7 +260,7 @@ def compare(pattern: Pattern, rounds: int, backends: Sequence[str], timer: Timer
         torch._dynamo.reset()
         step = step_of(pattern, torch.compile(pattern.function, backend=backend, dynamic=False))
         start = time.perf_counter()
-        step(*[s.detach().clone().requires_grad_(s.requires_grad) for s in sets[0]])
+        step(*[s if s is None else s.detach().clone().requires_grad_(s.requires_grad) for s in sets[0]])
         torch.cuda.synchronize()
         compile_s[backend] = time.perf_counter() - start
         steps[backend] = step

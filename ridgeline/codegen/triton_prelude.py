@@ -159,6 +159,31 @@ def w_sigmoid(a):
 
 
 @triton.jit
+def w_erf(a):
+    """In f32: a polynomial near 0, else 1 - e^-q; the polynomials are those of prelude.h."""
+    if a.dtype == tl.float64:
+        return tl.erf(a)
+    else:
+        x = w_min(tl.abs(a), 3.95)
+        s = x * x
+        p = s * -0.0006348518654704094 + 0.005057699978351593
+        p = p * s - 0.026807287707924843
+        p = p * s + 0.11282864958047867
+        p = p * s - 0.37612590193748474
+        p = p * s + 0.12837916612625122
+        p = p * x + x
+        q = x * 7.735103281447664e-06 - 0.00028849669615738094
+        q = q * x + 0.0035059137735515833
+        q = q * x - 0.02347981557250023
+        q = q * x + 0.10591713339090347
+        q = q * x + 0.6353396773338318
+        q = q * x + 0.12860336899757385
+        q = q * x + x
+        far = 1.0 - tl.exp2(q * -1.4426950408889634)
+        return w_copysign(tl.where(x > 0.85, far, p), a)
+
+
+@triton.jit
 def w_sqrt(a):
     if a.dtype == tl.float64:
         return tl.sqrt(a)
@@ -178,7 +203,7 @@ def w_digamma(a):
     below = a < 0
     whole = w_trunc(a)
     x = tl.where(below, 1.0 - a, a)
-    shift = x * 0
+    shift = tl.where(x == x, 0.0, x)
     for _ in tl.static_range(10):
         small = x < 10.0
         shift = tl.where(small, shift - 1.0 / x, shift)

@@ -31,7 +31,7 @@ INFIX = {
 }
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 LANGUAGE = {
-    **{n: f"tl.{n}" for n in ("abs", "fma", "floor", "ceil", "exp2", "log", "log2", "rsqrt", "sin", "cos", "erf")},
+    **{n: f"tl.{n}" for n in ("abs", "fma", "floor", "ceil", "exp2", "log", "log2", "rsqrt", "sin", "cos")},
     "select": "tl.where",
 }
 LIBRARY = frozenset(
@@ -43,7 +43,19 @@ LIBRARY = frozenset(
 PRELUDE = frozenset(
     (
         *("neg", "max", "min", "trunc", "round", "div_trunc", "div_floor", "fmod", "mod", "shl", "shr", "isnan"),
-        *("isinf", "signbit", "copysign", "round_bf16", "round_f16", "exp", "sigmoid", "sqrt", "recip", "digamma"),
+        *(
+            "isinf",
+            "signbit",
+            "copysign",
+            "round_bf16",
+            "round_f16",
+            "exp",
+            "erf",
+            "sigmoid",
+            "sqrt",
+            "recip",
+            "digamma",
+        ),
         "philox",
     )
 )

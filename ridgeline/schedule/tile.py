@@ -14,6 +14,7 @@ from ridgeline.base.records import Machine
 from ridgeline.ir.index import Axis
 from ridgeline.ir.program import Begin, Compute, Finish, Loop, Phase, Statement
 from ridgeline.ir.value import Value, loads, nodes, operands
+from ridgeline.ir.words import WORDS
 from ridgeline.schedule.nest import Nest
 from ridgeline.schedule.plan import Choose, kept_inside
 from ridgeline.schedule.strides import IRREGULAR, Access, accesses, points, size_hint, stride
@@ -32,7 +33,7 @@ FEW = 8  # points of a phase for each partial state it leaves
 # Elements of a tile that a thread holds: with nothing else, and beside accumulators of the tile's size.
 ELEMENTS, ELEMENTS_HELD = 32, 16
 THREADS = (128, 1024)
-RESIDENT = 1024  # threads of a worker, with registers to spare for each
+RESIDENT = 512  # threads of a worker where each program works through many rows
 AHEAD = 3  # iterations whose loads are under way at once: two wait while one is worked on
 
 
@@ -103,7 +104,7 @@ class _Chooser:
         folds = [t for t in tasks if isinstance(t, Fold) and not t.empty]
         base = self.base(folds, lead, lane)
         if base is None:
-            shape = self.flat(axes, lane, found)
+            shape = self.flat(axes, lane, found, is_heavy(tasks))
         elif lane in base.axes:
             shape = self.rows(axes, lane, base, folds, tasks)
         else:
@@ -123,7 +124,7 @@ class _Chooser:
         covered = [a for a, block in shape.grid.items() if a.size.const is not None and block >= a.size.const]
         for axis in covered:
             del shape.grid[axis]
-        shape.whole = [*covered, *shape.whole]
+        shape.whole = [*(a for a in covered if shape.tiles.get(a, 1) >= size_hint(a)), *shape.whole]
         # One tile covers what an iteration takes of some axes: those open outside of loops, so that states begin there.
         once = [a for a in shape.order if a not in shape.whole and shape.grid.get(a) in (1, shape.tiles.get(a, 1))]
         order = [*shape.whole, *once, *(a for a in shape.order if a not in shape.whole and a not in once)]
@@ -139,7 +140,7 @@ class _Chooser:
 
     # ---- shapes
 
-    def flat(self, axes: list[Axis], lane: Axis | None, found: Sequence[Access]) -> _Shape:
+    def flat(self, axes: list[Axis], lane: Axis | None, found: Sequence[Access], heavy: bool) -> _Shape:
         shape = _Shape(axes, {a: 1 for a in axes})
         other = across(axes, found, lane)
         if lane is not None and other is not None:
@@ -149,7 +150,7 @@ class _Chooser:
             shape.tile(other, best_tile(size_hint(other), side))
             return shape
         widest = max((a.element_bytes for a in found if stride(a.offset, lane) == 1), default=4) if lane else 4
-        left = half(self.elements(FLAT_BYTES / widest / 32768))
+        left = half(self.elements((1 + heavy) * FLAT_BYTES / widest / 32768))
         inner_first = sorted(axes, key=lambda a: (a is not lane, -axes.index(a)))
         for axis in inner_first[:3]:
             tile = best_tile(size_hint(axis), left)
@@ -196,7 +197,8 @@ class _Chooser:
                 others = max(shape.programs() // -(-size_hint(axis) // shape.grid[axis]), 1)
                 wanted = max(self.resident(length * shape.tiles.get(inner, 1)) // others, 1)
                 tile = shape.tiles.get(axis, 1)
-                shape.grid[axis] = max(run_of(size_hint(axis), wanted, tile), shape.grid[axis])
+                run = max(run_of(size_hint(axis), wanted, tile), FEW)
+                shape.grid[axis] = max(min(run, size_hint(axis)), shape.grid[axis])
 
     def passes(self, shape: _Shape, along: Sequence[Axis]) -> None:
         """A long row in loops over tiles; split among programs where there are few rows."""
@@ -271,6 +273,11 @@ def contiguous_axis(axes: Sequence[Axis], found: Sequence[Access]) -> Axis | Non
     """The axis along which most bytes lie next to each other."""
     gain = {a: sum(distinct(x) for x in found if stride(x.offset, a) == 1) * min(size_hint(a), 32) for a in axes}
     return max(reversed(axes), key=gain.__getitem__, default=None)
+
+
+def is_heavy(tasks: Sequence[Task]) -> bool:
+    """Whether special functions take more time than moving the data: more independent work a thread then pays."""
+    return any(WORDS[v.op].special for t in tasks for v in nodes(t.roots) if v.op in WORDS and v.op != "div")
 
 
 def distinct(access: Access) -> int:
@@ -356,11 +363,11 @@ def largest_tile(body: Sequence[Statement], tiles: Mapping[Axis, int]) -> tuple[
     held = 0
     for s in body:
         if isinstance(s, Begin):
-            held = max(held, tile_of(s.accumulator.kept, tiles))
+            held = max(held, tile_of(s.accumulator.kept, tiles))  # of the kept axes alone
         elif isinstance(s, Loop):
             inner = largest_tile(s.body, {**tiles, s.axis: s.tile})
             if inner[0] > size or (inner[0] == size and inner[1] < each):
                 size, each = inner
-            if not s.once and held > 1:
+            if not s.once and 2 * held >= inner[0] > 1:
                 each = ELEMENTS_HELD
     return size, each
