@@ -31,6 +31,7 @@ from ridgeline.ops.table import Context, Kind, Row, Scatter, find
 FROM_TORCH: dict[torch.dtype, DType] = {getattr(torch, d.torch): d for d in DTYPES.values()}
 # Arguments that say where or how a tensor is made, not what is in it.
 PLACEMENT = frozenset(("device", "layout", "pin_memory", "memory_format", "non_blocking"))
+LOWEST = 1 << 31  # stands for no least number at all
 NUMBERS = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 assert families.LOADED
@@ -40,7 +41,7 @@ def convert_size(size: Any) -> Index:
     """An int or SymInt as an index expression. Raises CannotConvert for forms outside our algebra."""
     if isinstance(size, int):
         return as_index(size)
-    return _from_sympy(size.node.expr)
+    return _from_sympy(size.node.expr, size.node.shape_env)
 
 
 def known_size(size: torch.SymInt) -> Index:
@@ -50,29 +51,37 @@ def known_size(size: torch.SymInt) -> Index:
     return convert_size(size)
 
 
-def _from_sympy(expr: Any) -> Index:
+def _from_sympy(expr: Any, env: Any) -> Index:
     if expr.is_Integer:
         return as_index(int(expr))
     if expr.is_Symbol:
-        return as_index(Sym(expr.name, 2 if expr.name.startswith("s") else 0))
+        return as_index(Sym(expr.name, _least(expr, env)))
     if isinstance(expr, sympy.Add | sympy.Mul):
         out = as_index(0 if isinstance(expr, sympy.Add) else 1)
-        for part in map(_from_sympy, expr.args):
+        for part in (_from_sympy(a, env) for a in expr.args):
             out = out + part if isinstance(expr, sympy.Add) else out * part
         return out
     if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and int(expr.exp) > 0:
-        out = base = _from_sympy(expr.base)
+        out = base = _from_sympy(expr.base, env)
         for _ in range(int(expr.exp) - 1):
             out = out * base
         return out
     kind = type(expr).__name__
     if kind in ("FloorDiv", "CleanDiv"):
-        return _from_sympy(expr.args[0]) // _from_sympy(expr.args[1])
+        return _from_sympy(expr.args[0], env) // _from_sympy(expr.args[1], env)
     if kind in ("Mod", "PythonMod"):
-        return _from_sympy(expr.args[0]) % _from_sympy(expr.args[1])
+        return _from_sympy(expr.args[0], env) % _from_sympy(expr.args[1], env)
     if kind == "ModularIndexing":
-        return (_from_sympy(expr.args[0]) // _from_sympy(expr.args[1])) % _from_sympy(expr.args[2])
+        return (_from_sympy(expr.args[0], env) // _from_sympy(expr.args[1], env)) % _from_sympy(expr.args[2], env)
     raise CannotConvert(f"size {expr} is outside the index algebra")
+
+
+def _least(symbol: Any, env: Any) -> int:
+    """The least number a symbol stands for: sizes of 0 and 1 have graphs of their own, numbers may be negative."""
+    known = env.var_to_range.get(symbol)
+    if known is None:
+        return 0
+    return min(int(known.lower), 2) if known.lower >= -LOWEST else -LOWEST
 
 
 def convert_stride(stride: Any) -> Index:
@@ -86,7 +95,7 @@ def convert_stride(stride: Any) -> Index:
         rest = [a for a in factor.args if a != 1] if isinstance(factor, sympy.Max | TorchMax) else [factor]
         if len(rest) != 1:
             raise CannotConvert(f"stride {expr} is outside the index algebra")
-        out = out * _from_sympy(rest[0])
+        out = out * _from_sympy(rest[0], stride.node.shape_env)
     return out
 
 

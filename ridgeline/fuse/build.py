@@ -18,7 +18,7 @@ from ridgeline.fuse.space import plain, radix
 from ridgeline.fuse.unit import Unit, guarded, plain_index
 from ridgeline.fuse.walk import Plan
 from ridgeline.ir.graph import NodeKind
-from ridgeline.ir.index import Axis, Index, as_index, unflatten
+from ridgeline.ir.index import Axis, Index, Sym, as_index, unflatten
 from ridgeline.ir.kernel import Buffer, Kernel, Store
 from ridgeline.ir.steps import CallStep, KernelStep, Step, Steps
 from ridgeline.ir.value import Value, fresh, load, substitute, substitute_index
@@ -135,9 +135,19 @@ def _canonical(axes: tuple[Axis, ...], stores: Sequence[Store], buffers: Sequenc
         for s in stores
     )
     renamed_buffers = tuple(replace(b, name=new_names[b.name]) for b in buffers)
-    text = repr((new_axes, [a.size for a in new_axes], renamed, renamed_buffers))
-    name = "k" + hashlib.sha256(text.encode()).hexdigest()[:12]
-    return Kernel(name, new_axes, renamed, renamed_buffers)
+    kernel = Kernel("", new_axes, renamed, renamed_buffers)
+    text = repr((new_axes, [a.size for a in new_axes], renamed, renamed_buffers, _leasts(kernel)))
+    return replace(kernel, name="k" + hashlib.sha256(text.encode()).hexdigest()[:12])
+
+
+def _leasts(kernel: Kernel) -> list[tuple[str, int]]:
+    """Size symbols whose least number is not the usual 2: what is proved of a kernel depends on it."""
+    indices = [a.size for a in kernel.axes]
+    indices += [i for b in kernel.buffers for i in (*b.shape, *b.strides)]
+    indices += [i for s in kernel.stores for i in s.index]
+    for v in kernel.values:
+        indices += v.attr.index if v.op == "load" else (v.attr,) if v.op == "iota" else ()
+    return sorted({(a.name, a.low) for i in indices for a in i.atoms if isinstance(a, Sym) and a.low != 2})
 
 
 @dataclass(frozen=True)
