@@ -7,6 +7,7 @@ on made-up inputs. Draws no number from a stream of the script's.
 
 import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -57,22 +58,24 @@ class Replay:
         streams = Streams()
         times = []
         for call, (target, args, kwargs) in zip(calls, copies, strict=True):
-            if call.compiled is None or isinstance(target, Optimizer):
+            if call.compiled is None or isinstance(target, Optimizer) or call.root.kind == "clip":
                 times.append(self._time(replace(call, target=target, args=args, kwargs=kwargs, compiled=None)))
         streams.restore()
         return tuple(time for time in times if time is not None), None
 
     def _time(self, call: Call) -> RootTime | None:
         if isinstance(call.target, Optimizer):
-            again = call.target.step
-            call = replace(call, compiled=lambda: self._runner.update(call.target, again))
+            call = replace(call, compiled=partial(self._runner.update, call.target, call.target.step))
         elif not isinstance(call.target, nn.Module) and call.root.kind == "function":
             return None  # what the script compiled itself is called only through what it got for it
         seconds = 0.0
         for number in range(1 + _RUNS):
             args, kwargs = tree_map(_make, (call.args, call.kwargs))
             begin = perf_counter()
-            result = self._runner.run_copy(replace(call, args=args, kwargs=kwargs))
+            again = replace(call, args=args, kwargs=kwargs)
+            if call.root.kind == "clip":
+                again = replace(again, compiled=partial(self._runner.clip, again, None))
+            result = self._runner.run_copy(again)
             _run_backward(result)
             seconds += perf_counter() - begin if number else 0.0
         return RootTime(call.root.name, call.root.kind, _RUNS, seconds)
