@@ -33,6 +33,7 @@ from ridgeline.schedule.tasks import Fold, Rewriter, Task, Write, fold_name, loa
 
 UNROLL_OPS = 12  # a loop body up to this many operations gets independent accumulators
 UNROLL = 4
+PAGE = 4096  # bytes ahead that a single pass asks for
 AddScratch = Callable[[str, DType, Sequence[Index], bool], str]
 
 
@@ -180,7 +181,7 @@ class _Builder:
         entering = {j.key: self.next_axis(j, open_axes) for j in jobs}
         stages = _stages(jobs, entering)
         jobs = self.staged_rows(jobs, open_axes, entering, stages)
-        jobs = self.next_rows(jobs, open_axes, entering, stages)
+        jobs = self.next_lines(jobs, open_axes, entering, stages)
         out: list[Statement] = []
         for stage in range(max(stages.values(), default=-1) + 1):
             here = [j for j in jobs if stages[j.key] == stage]
@@ -268,40 +269,49 @@ class _Builder:
                 jobs = [*(_reading(j, rows) if j.key in later else j for j in jobs), *rows.values()]
         return jobs
 
-    def next_rows(
+    def next_lines(
         self,
         jobs: list[Job],
         open_axes: frozenset[Axis],
         entering: dict[int, Axis | None],
         stages: dict[int, int],
     ) -> list[Job]:
-        """The last pass along an axis leaves memory idle: it fetches what the first pass of the next row will load."""
+        """Hints where memory would wait for computing: for the first pass over the next row, in the second pass if that
+        is dear, else in the last; for a single dear pass, a page ahead.
+        """
         out = list(jobs)
         row = next((a for a in reversed(self.nest.order) if a in open_axes), None)
-        for axis in dict.fromkeys(a for a in entering.values() if a is not None and row is not None):
+        for axis in dict.fromkeys(a for a in entering.values() if a is not None):
             passes = sorted({stages[j.key] for j in jobs if entering[j.key] is axis})
-            if len(passes) < 2:
-                continue
             first = [r for j in jobs if entering[j.key] is axis and stages[j.key] == passes[0] for r in j.roots]
+            single = len(passes) == 1
+            if single and not (axis in self.nest.tiles and dear(nodes(first))):
+                continue
+            second = [r for j in jobs if entering[j.key] is axis and stages[j.key] in passes[1:2] for r in j.roots]
+            idle = passes[1] if not single and any(axis in v.axes for v in dear(nodes(second))) else passes[-1]
             for v in loads(first):
-                ahead = self.ahead(v, row) if row in v.axes else None
-                if ahead is not None:
-                    job = Job(next(self.keys), v.attr.index[0].axes - {row}, Prefetch(v.attr.buffer, ahead))
-                    entering[job.key], stages[job.key] = self.next_axis(job, open_axes), passes[-1]
-                    out.append(job)
+                if single or (row is not None and row in v.axes):
+                    offset = self.ahead(v, None if single else row)
+                    if offset is not None:
+                        job = Job(next(self.keys), v.attr.index[0].axes - open_axes, Prefetch(v.attr.buffer, offset))
+                        entering[job.key] = self.next_axis(job, open_axes)
+                        stages[job.key] = passes[0] if single else idle
+                        out.append(job)
         return out
 
-    def ahead(self, v: Value, row: Axis) -> Index | None:
-        """Where a load of the next row is, if the buffer is large and lanes lie along its lines."""
+    def ahead(self, v: Value, row: Axis | None) -> Index | None:
+        """Where a load is in the next row, or a page ahead; None where a hint is in vain: the buffer is small, or lanes
+        do not lie along its lines.
+        """
         offset: Index = v.attr.index[0]
         size = v.attr.stored.bytes
         for axis in offset.axes:
             size *= size_hint(axis)
-        step: Index | None = offset.coefficient(row)
         dense = any(stride(offset, a) == 1 for a in self.nest.tiles)
-        if step is None or not dense or size <= self.nest.prefetch_bytes or any(True for _ in offset.reads):
+        if not dense or size <= self.nest.prefetch_bytes or any(True for _ in offset.reads):
             return None
-        return offset + step
+        step = as_index(PAGE // v.attr.stored.bytes) if row is None else offset.coefficient(row)
+        return None if step is None else offset + step
 
     # ---- values
 
