@@ -7,11 +7,12 @@ import math
 
 import pytest
 
+from ridgeline.base.errors import BuildFailed
 from ridgeline.codegen.triton import Triton
 from ridgeline.codegen.triton_build import TARGETS, Resources, compile_for
 from ridgeline.ir.index import as_index
 from ridgeline.ir.kernel import Kernel
-from ridgeline.ir.types import BF16, BOOL, F32, F64, I8, I32, I64, U8, DType
+from ridgeline.ir.types import BF16, BOOL, F8E4M3, F32, F64, I8, I32, I64, U8, DType
 from ridgeline.ir.value import load, word
 from ridgeline.ir.words import WORDS
 from ridgeline.schedule import schedule
@@ -24,12 +25,8 @@ TARGET = Triton(lambda count: None, lambda: 0)
 SHARED_KIB = {"sm_80": 163, "sm_90": 227, "sm_100": 227, "gfx942": 64, "gfx950": 160}
 REGISTERS = {"cuda": 255, "hip": 512}  # most that a thread can have
 LIKE_OTHERS = (
-    "bias_relu",
-    "softmax_128",
-    "layer_norm_backward_768",
-    "rms_norm",
-    "rms_norm_backward",
-    "normalise_by_all",
+    *("bias_relu", "softmax_128", "softmax_32768", "layer_norm_backward_768", "rms_norm", "rms_norm_backward"),
+    *("normalise_by_all", "batch_norm_last", "argmax_gather"),
 )
 
 
@@ -64,11 +61,8 @@ def test_kernels_like_others(arch: str) -> None:
 @pytest.mark.parametrize("arch", TARGETS)
 @pytest.mark.parametrize("width", (1000, 4096, 12288, 16384, 32768, 50257))
 def test_rows_of_every_length_stay_in_registers(arch: str, width: int) -> None:
-    for kernel in (
-        k.softmax(4096, width, BF16),
-        k.layer_norm_backward(4096, width, BF16),
-        k.add_layer_norm(4096, width),
-    ):
+    forward, backward = k.add_layer_norm(4096, width), k.layer_norm_backward(4096, width, BF16)
+    for kernel in (k.softmax(4096, width, BF16), forward, backward):
         for used in resources(kernel, arch):
             assert used.spill_bytes == 0, f"{kernel.name} {width} on {arch}: {used}"
 
@@ -107,6 +101,13 @@ def test_words(dtype: DType, arch: str) -> None:
 @pytest.mark.parametrize("dtype", (F32, F64, I64, I32, I8, U8, BOOL), ids=str)
 def test_words_of_every_type(dtype: DType, arch: str) -> None:
     assert resources(words_kernel(dtype), arch)
+
+
+def test_what_a_device_lacks_is_refused() -> None:
+    """fp8 of the e4m3 kind came with sm_89."""
+    with pytest.raises(BuildFailed, match=r"k_neg_k_0: .*fp8e4nv"):
+        resources(k.pointwise(100, 100, F8E4M3, "neg"), "sm_80")
+    assert resources(k.pointwise(100, 100, F8E4M3, "neg"), "sm_90")
 
 
 def test_a_spill_would_be_seen() -> None:

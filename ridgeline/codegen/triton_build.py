@@ -25,6 +25,7 @@ from typing import Any
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.errors import TritonError
 
 from ridgeline.base.errors import BuildFailed
 
@@ -111,7 +112,7 @@ def compile_kernel(module: ModuleType, launch: Launch, target: GPUTarget, aligne
             target=target,
             options={k: v for k, v in options.items() if known or k != "enable_reflect_ftz"},
         )
-    except (triton.compiler.CompilationError, triton.runtime.errors.OutOfResources, RuntimeError) as error:
+    except (TritonError, RuntimeError) as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         raise BuildFailed("triton", f"{launch.kernel}: {lines[-1] if lines else type(error).__name__}") from error
 

@@ -290,7 +290,7 @@ class _Builder:
             second = [r for j in jobs if entering[j.key] is axis and stages[j.key] in passes[1:2] for r in j.roots]
             idle = passes[1] if not single and any(axis in v.axes for v in dear(nodes(second))) else passes[-1]
             for v in loads(first):
-                if single or (row is not None and row in v.axes):
+                if fold_name(v) is None and (single or (row is not None and row in v.axes)):
                     offset = self.ahead(v, None if single else row)
                     if offset is not None:
                         job = Job(next(self.keys), v.attr.index[0].axes - open_axes, Prefetch(v.attr.buffer, offset))

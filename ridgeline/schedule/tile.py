@@ -18,7 +18,7 @@ from ridgeline.ir.words import WORDS
 from ridgeline.schedule.nest import Nest
 from ridgeline.schedule.plan import Choose, kept_inside
 from ridgeline.schedule.strides import IRREGULAR, Access, accesses, points, size_hint, stride
-from ridgeline.schedule.tasks import Fold, Task, fold_results
+from ridgeline.schedule.tasks import Fold, Task, fold_name, fold_results
 
 # Elements of a block, as shares of the largest tile that a machine holds.
 ROWS = 1 / 16  # of short rows
@@ -30,10 +30,11 @@ COLUMN_BYTES = 256  # the width of a block of columns, and the sides of one that
 SECTOR_BYTES = 32  # the least width of a block that joins partial states, to spread them over the workers
 WASTE = 1.15  # positions of ragged blocks over those that count, accepted for larger blocks
 FEW = 8  # points of a phase for each partial state it leaves
-# Elements of a tile that a thread holds: with nothing else, and beside accumulators of the tile's size.
-ELEMENTS, ELEMENTS_HELD = 32, 16
+# Elements of a tile that a thread holds: of one or two values of that size at once, and beside more.
+ELEMENTS, ELEMENTS_BESIDE = 32, 16
 THREADS = (128, 1024)
 RESIDENT = 512  # threads of a worker where each program works through many rows
+WORD_BYTES = 16  # the widest access of one thread
 AHEAD = 3  # iterations whose loads are under way at once: two wait while one is worked on
 
 
@@ -91,7 +92,7 @@ class _Chooser:
 
     def resident(self, elements: int) -> int:
         """How many programs with a tile of so many elements run at once, with registers to spare."""
-        return self.machine.workers * max(RESIDENT // threads_for(elements, ELEMENTS_HELD), 1)
+        return self.machine.workers * max(RESIDENT // threads_for(elements, ELEMENTS_BESIDE), 1)
 
     def elements(self, share: float) -> int:
         return max(int(self.machine.max_tile * share), 1)
@@ -179,18 +180,19 @@ class _Chooser:
 
     def most(self, tasks: Sequence[Task], lane: Axis | None) -> int:
         """Elements of the longest row held whole: what a program keeps of it must fit the registers."""
-        live = {v for t in tasks for v in loads(t.roots) if lane in v.axes}
+        live = {v for t in tasks for v in loads(t.roots) if lane in v.axes and fold_name(v) is None}
         kept = [t for t in tasks if isinstance(t, Fold) and lane in t.kept]
-        return half(2 * self.machine.max_tile // max(len(live) + len(kept), 2))
+        return half(3 * self.machine.max_tile // (2 * max(len(live) + len(kept), 1)))
 
     def several(self, shape: _Shape, kept: Sequence[Axis], folds: Sequence[Fold], length: int) -> None:
         """Short rows share a program; where rows are folded too, a program takes a run of them."""
         if not kept:
             return
         inner = kept[-1]
-        together = min(self.elements(ROWS) // length, shape.programs() // self.programs, size_hint(inner))
-        shape.tile(inner, half(together))
         summed = {a for f in folds for a in f.axes if a in kept}
+        most = self.elements(ROWS) * (1 if summed else 2)
+        together = min(most // length, shape.programs() // self.programs, size_hint(inner))
+        shape.tile(inner, half(together))
         lone = {inner} if length >= self.elements(LONE) and not summed else set()
         for axis in kept:
             if axis in summed | lone:
@@ -276,8 +278,11 @@ def contiguous_axis(axes: Sequence[Axis], found: Sequence[Access]) -> Axis | Non
 
 
 def is_heavy(tasks: Sequence[Task]) -> bool:
-    """Whether special functions take more time than moving the data: more independent work a thread then pays."""
-    return any(WORDS[v.op].special for t in tasks for v in nodes(t.roots) if v.op in WORDS and v.op != "div")
+    """Whether special functions of one or two inputs take more time than moving them: work side by side then pays."""
+    values = nodes(r for t in tasks for r in t.roots)
+    special = any(WORDS[v.op].special for v in values if v.op in WORDS and not v.op.startswith("div"))
+    widest = max((len(v.axes) for v in values), default=0)
+    return special and sum(v.op == "load" and len(v.axes) == widest for v in values) <= 2
 
 
 def distinct(access: Access) -> int:
@@ -325,11 +330,20 @@ def loading_ahead(
     for s in body:
         if isinstance(s, Loop):
             opened = {**tiles, s.axis: s.tile}
-            loaded = sum(tile_of(v.axes, opened) * v.attr.stored.bytes for v in loaded_in(s.body, opened))
-            fits = not s.once and near_bytes and 0 < (AHEAD - 1) * loaded <= near_bytes[0] * 3 // 4
+            loaded = loaded_in(s.body, opened)
+            ahead_bytes = (AHEAD - 1) * sum(tile_of(v.axes, opened) * v.attr.stored.bytes for v in loaded)
+            fits = (
+                not s.once and near_bytes and 0 < ahead_bytes <= near_bytes[0] * 3 // 4 and all(map(in_words, loaded))
+            )
             s = replace(s, body=loading_ahead(s.body, near_bytes, opened), ahead=AHEAD if fits else 1)
         out.append(s)
     return tuple(out)
+
+
+def in_words(v: Value) -> bool:
+    """Whether a load moves whole aligned words, as loads in the background must."""
+    offset, word = v.attr.index[0], WORD_BYTES // v.attr.stored.bytes
+    return all(stride(offset, a) == 1 or stride(offset, a) % word == 0 for a in offset.axes)
 
 
 def loaded_in(body: Sequence[Statement], tiles: Mapping[Axis, int]) -> list[Value]:
@@ -357,17 +371,20 @@ def loads_first(body: Sequence[Statement]) -> tuple[Statement, ...]:
     return (*first, *(s for s in inner if not (isinstance(s, Compute) and s.value in early)))
 
 
-def largest_tile(body: Sequence[Statement], tiles: Mapping[Axis, int]) -> tuple[int, int]:
-    """Elements of the largest block, and how many of them a thread may hold: fewer beside accumulators as large."""
-    size, each = math.prod(tiles.values()), ELEMENTS
-    held = 0
+def largest_tile(
+    body: Sequence[Statement], tiles: Mapping[Axis, int], outside: tuple[frozenset[Axis], ...] = ()
+) -> tuple[int, int]:
+    """Elements of the largest block, and how many of them a thread may hold: fewer beside several others as large.
+
+    `outside`: the axes of values that bodies around this one keep: what they loaded, and states while a loop runs.
+    """
+    size = math.prod(tiles.values())
+    kept = (*outside, *(v.axes for v in loaded_in(body, tiles)))
+    states = tuple(frozenset((*s.accumulator.axes, *s.accumulator.kept)) for s in body if isinstance(s, Begin))
+    beside = sum(2 * tile_of(axes, tiles) >= size for axes in kept)
+    out = (size, ELEMENTS if beside <= 2 else ELEMENTS_BESIDE)
     for s in body:
-        if isinstance(s, Begin):
-            held = max(held, tile_of(s.accumulator.kept, tiles))  # of the kept axes alone
-        elif isinstance(s, Loop):
-            inner = largest_tile(s.body, {**tiles, s.axis: s.tile})
-            if inner[0] > size or (inner[0] == size and inner[1] < each):
-                size, each = inner
-            if not s.once and 2 * held >= inner[0] > 1:
-                each = ELEMENTS_HELD
-    return size, each
+        if isinstance(s, Loop):
+            inner = largest_tile(s.body, {**tiles, s.axis: s.tile}, kept if s.once else (*kept, *states))
+            out = max(out, inner, key=lambda t: (t[0], -t[1]))
+    return out
