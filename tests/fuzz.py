@@ -342,8 +342,11 @@ def differs(got: torch.Tensor, want: torch.Tensor, exact: torch.Tensor | None) -
     rtol, atol = TOLERANCE[want.dtype]
     g, w = got.double(), want.double()
     odd = (g.isnan() != w.isnan()) | ((g.isinf() | w.isinf()) & (g != w) & ~(g.isnan() & w.isnan()))
-    if want.dtype in LOW and exact is not None and exact.shape == w.shape:
-        odd &= exact.double().abs() < torch.finfo(want.dtype).max * 0.9  # beyond, where it overflows is rounding
+    if exact is not None and exact.shape == w.shape:
+        r = exact.double()
+        odd &= ~(g.isfinite() & ((g - r).abs() <= atol + rtol * r.abs()))  # eager overflowed, we did not
+        if want.dtype in LOW:
+            odd &= r.abs() < torch.finfo(want.dtype).max * 0.9  # beyond, where it overflows is rounding
     if odd.any():
         return f"NaN or infinity elsewhere: {_first(got, want, odd)}"
     far = ((g - w).abs() > atol + rtol * w.abs()) & w.isfinite() & g.isfinite()

@@ -8,8 +8,10 @@ build      loop programs                -> machine code
 executable steps + machine code         -> a function
 """
 
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -24,6 +26,9 @@ from ridgeline.ir.steps import KernelStep, Steps
 from ridgeline.runtime.execute import Executable, executable
 from ridgeline.top.engine import Engine
 from ridgeline.top.fallback import warn_once
+
+# Frames for a chain of as many values as a kernel may hold, each several calls deep.
+DEPTH = 10_000
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,8 @@ def compile_graph(module: GraphModule, name: str, engine: Engine, knobs: Knobs, 
     refused: dict[str, str] = {}
     while True:
         try:
-            return _stages(module, name, engine, knobs, backward, refused)
+            with _deep():
+                return _stages(module, name, engine, knobs, backward, refused)
         except _RefusedError as error:
             if knobs.strict:
                 raise KernelsFailed(error.reasons) from error
@@ -97,6 +103,17 @@ def _stages(
     run = executable(ordered, launches, where)
     clock.mark("executable")
     return Compiled(plan, ordered, run, clock.seconds)
+
+
+@contextmanager
+def _deep() -> Iterator[None]:
+    """Lets values be as deep as a kernel may hold: they are walked by functions that call themselves."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, DEPTH))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 class _Clock:
