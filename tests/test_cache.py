@@ -218,3 +218,33 @@ def test_without_openmp_in_the_process(tmp_path: Path) -> None:
     """A process that has not loaded torch has no OpenMP to share: code is compiled without."""
     done = subprocess.run([sys.executable, "-c", WITHOUT_OPENMP, str(tmp_path)], timeout=120, check=False)
     assert done.returncode == 0
+
+
+WITH_TORCH = """
+import sys
+from pathlib import Path
+import torch
+from ridgeline.codegen import cc
+from ridgeline.codegen.c import C
+from ridgeline.runtime.build import build
+from ridgeline.runtime.cache import Cache
+from ridgeline.schedule import schedule
+from tests import kernels as k
+assert cc.has_openmp() and "-fopenmp" in cc.flags()
+target = C()
+kernel = k.copy(1 << 20)
+(entry,) = build([schedule(kernel, target.machine(2, ()))], target, Cache(Path(sys.argv[1])))
+x, y = torch.randn(1 << 20), torch.zeros(1 << 20)
+for threads in (2, 1):
+    torch.set_num_threads(threads)
+    entry([x.data_ptr(), y.data_ptr()], [])
+    assert torch.equal(x, y)
+loaded = {line.split()[-1] for line in open("/proc/self/maps") if "gomp" in line}
+assert len(loaded) == 1 and "torch" in loaded.pop(), loaded
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="asks Linux which libraries are loaded")
+def test_openmp_is_the_one_that_torch_loaded(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", WITH_TORCH, str(tmp_path)], timeout=120, check=False)
+    assert done.returncode == 0

@@ -84,8 +84,8 @@ class _Function(Expressions):
             elif isinstance(s, Step | Join) and not s.accumulator.memory:
                 if any(loop.tile > 1 and loop.axis in s.accumulator.axes for loop in outside):
                     self.laned.add(s.accumulator)
-                if outside and outside[-1].unroll > 1:
-                    self.copies[s.accumulator] = outside[-1].unroll
+                if outside and unrolled(outside[-1]) > 1:
+                    self.copies[s.accumulator] = unrolled(outside[-1])
 
     def scratch(self) -> None:
         """One allocation for all scratch, each buffer on its own cache lines."""
@@ -193,7 +193,7 @@ class _Function(Expressions):
         ragged = not (divides and extent.const is not None and extent.const % tile == 0)
         inner = lane if tile == 1 else Lane(loop.axis)
         most = extent.const if extent.const is not None else 1 << 62
-        unroll = max(1, min(loop.unroll, most // tile))
+        unroll = unrolled(loop)
         if unroll == 1 and (tile == 1 or not ragged):
             self.open(f"for (int64_t {name} = {start}; {name} < {end}; {name} += {tile})")
             self.body(loop.body, inner)
@@ -307,6 +307,12 @@ class _Function(Expressions):
         for part, value in f.results:
             text, dtype = render.finish(self, acc, states, part, value.dtype)
             self.names[value] = self.named(self.cast(text, dtype, value.dtype), value.dtype)
+
+
+def unrolled(loop: Loop) -> int:
+    """How many tiles stand side by side: no more than there are."""
+    most = loop.extent.const
+    return loop.unroll if most is None else max(1, min(loop.unroll, most // loop.tile))
 
 
 def emit(programs: Sequence[Program]) -> str:

@@ -34,6 +34,7 @@ PER_CYCLE = 2.0  # instructions, of code that is mostly vectors
 CYCLES_PER_BYTE = 0.25  # one worker's share of memory
 LANE_JOIN, GENERIC_JOIN = 40.0, 200.0  # joining the lanes of a sum, of a state of several components
 STORE_TO_LOAD = 10.0  # cycles until a state kept in memory can be read again
+PAGE, HOPS = 4096, 1.5  # an inner loop from page to page runs ahead of the prefetcher
 LOOP, START = 2.0, 3000.0  # entering a loop; starting a parallel phase
 
 
@@ -143,7 +144,8 @@ class _Ranker:
             step = stride(offset, axis)
             if step < line:
                 near = footprint * self.machine.line_bytes <= self.machine.cache_bytes[0] / 2
-                return elements * size * (1.0 if near else line / max(step, 1))
+                hops = footprint > 1 and stride(offset, loops[-1][0]) * size >= PAGE
+                return elements * size * (line / max(step, 1) if not near else HOPS if hops else 1.0)
             footprint *= n
         return elements * self.machine.line_bytes
 
