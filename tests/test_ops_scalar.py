@@ -65,7 +65,7 @@ def test_every_unary_row_at_the_edges(dtype: torch.dtype) -> None:
 
 
 BINARY = [
-    *("add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor", "remainder.Tensor", "fmod.Tensor", "maximum", "minimum"),
+    *("add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor", "maximum", "minimum"),
     *(
         "fmax",
         "fmin",
@@ -96,6 +96,15 @@ def test_every_binary_row_on_pairs_of_edges(dtype: torch.dtype) -> None:
         return [*(f(a, b) for f in operators), *rounded]
 
     assert not without_row(check_nodes(run, a, b))
+
+
+@pytest.mark.parametrize("dtype", FLOATS[:3], ids=str)
+def test_remainders_on_pairs_of_edges(dtype: torch.dtype) -> None:
+    a, b = pairs(edges(dtype))
+    # Where a / b overflows, ATen gives NaN in the lanes of a vector (Sleef) and the remainder in the ragged end.
+    vague = (a / b).isinf() & a.isfinite() & (b != 0)
+    check_nodes(lambda a, b: [torch.fmod(a, b), torch.remainder(a, b)], a[~vague], b[~vague])
+    assert run_one(torch.fmod, torch.tensor([3e38]), torch.tensor([0.5])).tolist() == [0.0]
 
 
 @pytest.mark.parametrize(
