@@ -8,8 +8,9 @@ import operator as builtin
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import sympy
 import torch
@@ -326,18 +327,16 @@ class _Converter:
 
     def arguments(self, fx: FxNode) -> tuple[list[Any], dict[str, Any]]:
         """Arguments in the order of the schema, defaults filled in, placement dropped."""
-        schema = fx.target._schema  # type: ignore[union-attr]
-        given = {a.name: v for a, v in zip(schema.arguments, fx.args, strict=False)} | dict(fx.kwargs)
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
-        for a in schema.arguments:
-            value = self.argument(given.get(a.name, a.default_value))
-            if a.name in PLACEMENT:
+        for k, p in enumerate(_parameters(fx.target)):
+            if p.name in PLACEMENT:
                 continue
-            if isinstance(value, Array) and _takes_number(a.type):
+            value = self.argument(fx.args[k] if k < len(fx.args) else fx.kwargs.get(p.name, p.default))
+            if isinstance(value, Array) and p.takes_number:
                 value = self.number(fx, value)
-            if a.kwarg_only:
-                kwargs[a.name] = value
+            if p.keyword:
+                kwargs[p.name] = value
             else:
                 args.append(value)
         return args, kwargs
@@ -388,6 +387,8 @@ def _fake(value: Any) -> Any:
 
 def _promote(tensors: Sequence[torch.Tensor], numbers: Sequence[Any]) -> torch.dtype:
     """The type PyTorch compares and computes in, dimensioned tensors before 0-dim ones before numbers."""
+    if not numbers and all(t.dtype is tensors[0].dtype for t in tensors):
+        return tensors[0].dtype
     metas: list[Any] = [torch.empty([1] * min(t.dim(), 1), dtype=t.dtype, device="meta") for t in tensors]
     result = metas[0]
     for other in [*metas[1:], *numbers]:
@@ -396,6 +397,23 @@ def _promote(tensors: Sequence[torch.Tensor], numbers: Sequence[Any]) -> torch.d
         result = torch.empty([1] * dim, dtype=dtype, device="meta")
     out: torch.dtype = result.dtype
     return out
+
+
+class _Parameter(NamedTuple):
+    """What a row needs of one argument of a schema."""
+
+    name: str
+    default: Any
+    keyword: bool
+    takes_number: bool
+
+
+@cache
+def _parameters(operator: Any) -> tuple[_Parameter, ...]:
+    """The arguments of an operator; reading a schema costs more than converting a call."""
+    return tuple(
+        _Parameter(a.name, a.default_value, a.kwarg_only, _takes_number(a.type)) for a in operator._schema.arguments
+    )
 
 
 def _takes_number(kind: Any) -> bool:

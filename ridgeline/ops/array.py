@@ -83,6 +83,9 @@ class Array:
 
     def expand(self, shape: Iterable[IndexLike]) -> "Array":
         """Broadcast to a shape (leading dimensions may be new)."""
+        shape = tuple(map(as_index, shape))
+        if shape == self.shape:
+            return self
         axes = make_axes(shape)
         return Array(axes, self.at(*aligned(self, positions(axes))))
 
@@ -260,6 +263,8 @@ def reduce_many(
 
 def reshape(array: Array, shape: Sequence[IndexLike]) -> Array:
     """The same elements in row-major order under another shape of equal size."""
+    if tuple(map(as_index, shape)) == array.shape:
+        return array
     return array.reindex(shape, lambda *i: unflatten(flatten(i, shape), array.shape))
 
 
