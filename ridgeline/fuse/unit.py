@@ -66,7 +66,8 @@ class Unit:
 
     @property
     def is_scatter(self) -> bool:
-        return bool(self.definition.index) or self.definition.mode is Mode.ADD
+        d = self.definition  # one into a single element has no index
+        return bool(d.index) or d.mode is Mode.ADD or self.storage == self.name + START
 
     @cached_property
     def folds(self) -> tuple[FoldInfo, ...]:

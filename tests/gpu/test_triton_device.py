@@ -118,6 +118,7 @@ ULP = {"tan": 5, "lgamma": 8, "digamma": 24, "erfinv": 8, "acosh": 5, "asinh": 5
 ULP |= {"erfc": 6, "sigmoid": 4, "exp": 3, "exp2": 3, "pow": 3, "atan2": 4, "asin": 4, "acos": 3, "hypot": 3, "div": 3}
 ULP |= {"log10": 3, "recip": 2, "rsqrt": 3, "mod": 1, "fmod": 1}
 SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 3.0, 1e-30, -1e-30, 1e-40, 1e30, float("inf"), float("-inf"), float("nan"))
+SIGN_OF_ZERO_VARIES = ("max", "min", "mod", "div_floor")  # as in ATen, where it differs from numpy or is either
 INTEGER_WORDS = ("and", "or", "xor", "not", "shl", "shr", "philox")
 
 
@@ -170,7 +171,9 @@ def error_ulp(name: str, inputs: Sequence[Any], found: Any) -> tuple[float, Any,
         else:
             unit = np.spacing(np.maximum(np.abs(rounded), np.float32(2**-126))).astype(np.float64)
             error = np.abs(found.astype(np.float64) - expected) / unit
-            same = (found == rounded) | (np.isnan(found) & np.isnan(rounded))
+            signs = np.signbit(found) == np.signbit(rounded) if name not in SIGN_OF_ZERO_VARIES else True
+            same = ((found == rounded) & ((found != 0) | signs)) | (np.isnan(found) & np.isnan(rounded))
+            error = np.where((found == 0) & (rounded == 0) & ~same, np.inf, error)
             error = np.where(same, 0.0, np.where(np.isnan(error), np.inf, error))
     at = int(np.argmax(error))
     return float(error[at]), [float(x[at]) for x in inputs], found[at], expected[at]
