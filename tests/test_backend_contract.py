@@ -444,7 +444,7 @@ def test_bad_values_of_options_are_errors(name: str, value: Any) -> None:
 
 
 def test_options_by_type() -> None:
-    assert knobs_from({"strict": True, "threads": 2, "tune": "off"}, {}) == Knobs(strict=True, threads=2, tune=False)
+    assert knobs_from({"strict": True, "threads": 2}, {}) == Knobs(strict=True, threads=2)
     given = {"RIDGELINE_DEBUG": "3", "RIDGELINE_STRICT": "1", "RIDGELINE_FUEL": "0"}
     assert knobs_from({"debug": 1}, given) == Knobs(debug=1, strict=True, fuel=0)
 

@@ -22,7 +22,7 @@ def _knob(default: Any, help_line: str) -> Any:
 class Knobs:
     """All settings of one engine."""
 
-    debug: int = _knob(0, "1 a line a kernel; 2 limits; 3 the graph after each stage; 4 source; 5 each rule applied")
+    debug: int = _knob(0, "1 a line a kernel; 2 limits; 3 the graph after each stage; 4 source; 5 each move")
     dump: str | None = _knob(None, "folder to write every stage to, as numbered files")
     fuel: int | None = _knob(None, "most moves the walk may make, to bisect")
     cache: str | None = _knob(None, "folder of the kernel cache; 'off' for none")
@@ -30,11 +30,9 @@ class Knobs:
     threads: int | None = _knob(None, "threads of CPU kernels; as torch.get_num_threads() by default")
     cc: str | None = _knob(None, "C compiler; cc, gcc or clang from PATH by default")
     target: str | None = _knob(None, "code generator: 'c' or 'triton'; by the device otherwise")
-    tune: bool = _knob(True, "time the few best loop programs of a costly kernel")
-    rng: str = _knob("fast", "random numbers on a GPU: 'fast', or 'eager' for ATen's own masks")
 
 
-CHOICES: Mapping[str, tuple[str, ...]] = {"target": ("c", "triton"), "rng": ("fast", "eager")}
+CHOICES: Mapping[str, tuple[str, ...]] = {"target": ("c", "triton")}
 
 
 def _parse(name: str, kinds: tuple[type, ...], value: Any) -> Any:

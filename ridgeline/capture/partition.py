@@ -65,7 +65,9 @@ class _Partition:
         self.forward = self._ancestors(self.forward_outputs)
         self.stored = self._stored()
         self.saved: set[FxNode] = set()
-        self.sure: set[FxNode] = set()  # needed and not repeatable, so saved whatever is decided
+        self.sure: set[FxNode] = (
+            set()
+        )  # needed, by itself or through views, and not repeatable: saved whatever is decided
         self.moves: list[MoveAccount] = []
 
     def _late(self) -> set[FxNode]:
@@ -119,7 +121,7 @@ class _Partition:
     def decide(self) -> None:
         """Fills `saved`, latest values first, so that a value made again passes the question on to its inputs."""
         boundary = self.boundary()
-        self.sure = {n for n in boundary if not _repeatable(n)}
+        self.sure = {b for b in map(self._base, boundary) if not _repeatable(b)}
         queue = [(-self.order[n], n.name, n) for n in boundary]
         heapq.heapify(queue)
         readers: dict[FxNode, set[FxNode]] = {n: {u for u in n.users if u in self.late} for _, _, n in queue}

@@ -57,20 +57,31 @@ def touched_elements(load: Value, buffer: Buffer, hints: Hints) -> int:
     return min(total, points(load.axes, hints)) if at_least(buffer.numel, 0) else total
 
 
-def bytes_read(values: Iterable[Value], buffers: Mapping[str, Buffer], hints: Hints) -> dict[str, int]:
-    """Bytes read of each buffer: the union of what its loads touch, at most the buffer."""
-    touched: dict[str, dict[tuple[int, ...], int]] = {}
+Touches = dict[str, dict[tuple[int, ...], int]]  # elements of each buffer, by the shape of the access
+
+
+def touches(values: Iterable[Value], buffers: Mapping[str, Buffer], hints: Hints) -> Touches:
+    """What loads touch: accesses of one shape through differently named axes are the same elements."""
+    found: Touches = {}
     for v in values:
-        if v.op != "load":
-            continue
-        buffer = buffers[v.attr.buffer]
-        # Loads of one shape of access through differently named axes are the same elements.
-        shape = tuple(hash((_anonymous(i), s)) for i, s in zip(v.attr.index, buffer.shape, strict=True))
-        touched.setdefault(buffer.name, {})[shape] = touched_elements(v, buffer, hints)
+        if v.op == "load":
+            buffer = buffers[v.attr.buffer]
+            shape = tuple(hash((_anonymous(i), s)) for i, s in zip(v.attr.index, buffer.shape, strict=True))
+            found.setdefault(buffer.name, {})[shape] = touched_elements(v, buffer, hints)
+    return found
+
+
+def touched_bytes(found: Touches, buffers: Mapping[str, Buffer], hints: Hints) -> dict[str, int]:
+    """Bytes of each buffer: the union of its accesses, at most the buffer."""
     return {
         name: min(sum(counts.values()), stored_elements(buffers[name], hints)) * buffers[name].dtype.bytes
-        for name, counts in touched.items()
+        for name, counts in found.items()
     }
+
+
+def bytes_read(values: Iterable[Value], buffers: Mapping[str, Buffer], hints: Hints) -> dict[str, int]:
+    """Bytes read of each buffer by some values together."""
+    return touched_bytes(touches(values, buffers, hints), buffers, hints)
 
 
 def _anonymous(index: Index) -> tuple[object, ...]:

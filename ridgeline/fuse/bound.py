@@ -12,7 +12,7 @@ from ridgeline.cost.count import Hints, bytes_read, definition_values, node_work
 from ridgeline.cost.limit import kernel_limit
 from ridgeline.cost.memory import Touch, near_bytes
 from ridgeline.fuse.regions import bases, depths, needed_outside, regions
-from ridgeline.fuse.unit import Unit, Units, alive, make_units, unit_arithmetic, unit_reads, unit_write
+from ridgeline.fuse.unit import Unit, Units, alive, make_units, reads_together, unit_arithmetic, unit_write
 from ridgeline.hw.device import Device
 from ridgeline.ir.graph import Graph, Node, NodeKind
 from ridgeline.ir.kernel import Buffer
@@ -31,14 +31,11 @@ def region_part(units: list[Unit], need: Mapping[str, str], all_units: Units, hi
     """The compulsory work of a region."""
     names = {u.name for u in units}
     outside: set[str] = {r for u in all_units.units.values() if u.name not in names for r in u.reads}
-    reads: dict[str, int] = {}
+    reads = reads_together(units, names, all_units.buffers, hints)
     writes: dict[str, int] = {}
     flops: dict[str, float] = {}
     special = random = 0.0
     for unit in units:
-        for name, count in unit_reads(unit, all_units.buffers, hints).items():
-            if name not in names:
-                reads[name] = max(reads.get(name, 0), count)
         if unit.name in need or unit.name in outside:
             writes[unit.name] = unit_write(unit, hints)
         f, s, r = unit_arithmetic(unit, hints)

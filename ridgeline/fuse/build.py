@@ -79,7 +79,7 @@ class Build:
         else:
             kernel, arguments = build_kernel(group, self.plan)
             self.known[form] = kernel, tuple(names.index(n) for n in arguments)
-        nodes = tuple(dict.fromkeys(u.node for u in group.units))
+        nodes = tuple(dict.fromkeys(n for u in group.units for n in (*u.again, u.node)))
         storage = {u.name: u.storage for u in group.units if u.storage is not None and u.name in self.plan.stored}
         return KernelStep(kernel, arguments, nodes, storage)
 

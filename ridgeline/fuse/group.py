@@ -132,8 +132,8 @@ def join(a: Group, b: Group, shared: Iterable[str], buffers: Mapping[str, Buffer
 
 def _align_reads(a: Group, b: Group, name: str, buffer: Buffer, solution: Solution) -> bool:
     """Tries to let both read a shared buffer at the same positions; leaves the solution alone if that fails."""
-    left = [access(v, a.maps[u.name]) for u in a.units for v in u.loads if v.attr.buffer == name and not v.args]
-    right = [access(v, b.maps[u.name]) for u in b.units for v in u.loads if v.attr.buffer == name and not v.args]
+    left = [access(v, a.maps[u.name]) for u in a.units for v in u.loads if v.attr.buffer == name]
+    right = [access(v, b.maps[u.name]) for u in b.units for v in u.loads if v.attr.buffer == name]
     for one in left[:2]:
         for other in right[:2]:
             before = dict(solution.images)

@@ -1,14 +1,15 @@
-"""Recompute moves that pay before any merging: a cheap elementwise tensor is made again by each of its readers.
+"""Recompute moves that pay before any merging: a cheap tensor is made again by each of its readers.
 
 Taken when its readers then move fewer bytes than storing it once and reading it back: a producer that broadcasts, one
-that is read in parts (cat, pad, slices), one that several regions read. Priced with the arithmetic it repeats.
+that is read in parts (cat, pad, slices), one that several regions read. Priced with the arithmetic it repeats. One with
+row statistics (a log-softmax of which a loss reads one element a row) must not be much more arithmetic than before.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
 
 from ridgeline.base.records import MoveAccount
-from ridgeline.cost.count import Hints, bytes_read, points
+from ridgeline.cost.count import Hints
 from ridgeline.fuse.price import Price
 from ridgeline.fuse.space import plain
 from ridgeline.fuse.unit import (
@@ -20,11 +21,12 @@ from ridgeline.fuse.unit import (
     unit_reads,
     unit_write,
 )
-from ridgeline.ir.graph import Definition
 
 # An elementwise body longer than this is stored rather than repeated.
 MOST_REPEATED = 24
 MOST_READERS = 16
+# Of the arithmetic of a tensor with row statistics, what making it again may cost beyond making it once.
+MOST_AGAIN = 0.5
 
 
 def inline_cheap(
@@ -37,14 +39,14 @@ def inline_cheap(
     for unit in kept.values():
         for name in unit.reads:
             readers.setdefault(name, []).append(unit.name)
-    for name in list(kept):
+    for name in reversed(list(kept)):  # readers first: what they make again, they read of its inputs
         unit = kept[name]
         mine = [kept[r] for r in readers.get(name, ()) if r in kept]
         if name in need or not mine or not _repeatable(unit, mine):
             continue
         if all(_aligned(r, unit) and depth.get(r.name) == depth.get(name) for r in mine):
             continue  # ordinary merges
-        changed = [_with_inlined(r, unit.definition) for r in mine]
+        changed = [_with_inlined(r, unit) for r in mine]
         saved, seconds = _gain(unit, mine, changed, units, hints, price)
         if saved <= 0 or seconds <= 0:
             continue
@@ -66,7 +68,6 @@ def _repeatable(unit: Unit, readers: list[Unit]) -> bool:
     return (
         not unit.is_scatter
         and unit.storage is None
-        and not unit.folds
         and len(unit.values) <= MOST_REPEATED
         and len(readers) <= MOST_READERS
         and not any(r.storage is not None and (r.storage == unit.name or r.storage in unit.reads) for r in readers)
@@ -84,28 +85,28 @@ def _aligned(reader: Unit, unit: Unit) -> bool:
     )
 
 
-def _with_inlined(reader: Unit, made: Definition) -> Unit:
-    source = {made.buffer.name: made}
+def _with_inlined(reader: Unit, unit: Unit) -> Unit:
+    source = {unit.name: unit.definition}
     d = reader.definition
     changed = replace(
         d, value=read_through(d.value, source), index=tuple(read_index_through(i, source) for i in d.index)
     )
-    return Unit(reader.name, reader.node, changed, reader.position, reader.storage)
+    again = (*unit.again, unit.node, *reader.again)
+    return Unit(reader.name, reader.node, changed, reader.position, reader.storage, again)
 
 
 def _gain(
     unit: Unit, before: list[Unit], after: list[Unit], units: Units, hints: Hints, price: Price
 ) -> tuple[int, float]:
     """Bytes and seconds saved, as if each reader were a kernel of its own and the unit one too."""
-    reads = unit_reads(unit, units.buffers, hints)
-    saved = sum(reads.values()) + unit_write(unit, hints)
-    for old, new in zip(before, after, strict=True):
-        saved += sum(unit_reads(old, units.buffers, hints).values())
-        saved -= sum(bytes_read(new.values, units.buffers, hints).values())
-    flops, special, _ = unit_arithmetic(unit, hints)
-    own = max(points(unit.domain, hints), 1)
-    times = sum(points(v.axes, hints) for r in before for v in r.loads if v.attr.buffer == unit.name) / own - 1
-    again = max(times, 0.0) * max(
-        special * price.special_s, max((c * price.flop_s.get(f, 0.0) for f, c in flops.items()), default=0.0)
-    )
-    return saved, saved * price.byte_s - again
+    saved = unit_write(unit, hints)
+    busy = operations = 0.0
+    for sign, changed in ((1, [unit, *before]), (-1, after)):
+        for u in changed:
+            saved += sign * sum(unit_reads(u, units.buffers, hints).values())
+            flops, special, _ = unit_arithmetic(u, hints)
+            operations += sign * (sum(flops.values()) + special)
+            busy += sign * price.arithmetic(flops, special)
+    if unit.folds and -operations > MOST_AGAIN * sum(unit_arithmetic(unit, hints)[0].values()):
+        return 0, 0.0
+    return saved, saved * price.byte_s + busy

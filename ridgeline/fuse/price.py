@@ -28,9 +28,12 @@ class Price:
         self, moved: int, flops: Mapping[str, float], special: float, random: float, launches: int = 1
     ) -> float:
         """The limit of one kernel plus its launch."""
-        arithmetic = max((count * self.flop_s.get(f, 0.0) for f, count in flops.items()), default=0.0)
-        busiest = max(moved * self.byte_s, arithmetic, special * self.special_s, random * self.random_s)
+        busiest = max(moved * self.byte_s, self.arithmetic(flops, special), random * self.random_s)
         return busiest + launches * self.launch_s
+
+    def arithmetic(self, flops: Mapping[str, float], special: float) -> float:
+        """Seconds that arithmetic alone takes."""
+        return max((special * self.special_s, *(n * self.flop_s.get(f, 0.0) for f, n in flops.items())))
 
 
 def price_of(device: Device) -> Price:

@@ -3,15 +3,17 @@
 Each unit of a group has a map from its own axes to expressions over the group's atoms. Two groups are joined by
 solving the equations that a shared buffer gives: both sides index it, so dimension by dimension the indices must be
 equal. Only bijections are accepted - an axis for an axis, or an axis for the row-major position over several (a
-reshape between them). What has no such solution is not fused.
+reshape between them), or two positions of one form. What has no such solution is not fused.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import permutations
 
 from ridgeline.ir.index import Axis, Index, as_index, flatten
 from ridgeline.ir.value import Value, substitute_index
 
 AxisMap = Mapping[Axis, Index]
+MOST_PAIRED = 4  # axes in one dimension's position that are tried against another's
 
 
 def plain(index: Index) -> Axis | None:
@@ -76,7 +78,7 @@ class Solution:
             if order is not None and product(order) is target.size:
                 self._set(target, image)
                 return True
-        return self._bind_each(radix(left), radix(right))
+        return self._bind_each(radix(left), radix(right)) or self._bind_same(left, right)
 
     def _bind_each(self, left: tuple[Axis, ...] | None, right: tuple[Axis, ...] | None) -> bool:
         """Two positions over axes of the same sizes are equal where each axis is."""
@@ -87,6 +89,22 @@ class Solution:
         for a, b in zip(left, right, strict=True):
             self._set(a, as_index(b))
         return True
+
+    def _bind_same(self, left: Index, right: Index) -> bool:
+        """Two positions of one form are equal where each axis is: a window's 2*i + r - 1 and another's."""
+        ours, theirs = (sorted(i.axes, key=lambda a: a.name) for i in (left, right))
+        if not 1 < len(ours) == len(theirs) <= MOST_PAIRED or not left.axes.isdisjoint(right.axes):
+            return False
+        for order in permutations(theirs):
+            pairs = list(zip(ours, order, strict=True))
+            if (
+                all(a.size is b.size for a, b in pairs)
+                and substitute_index(left, {a: as_index(b) for a, b in pairs}) is right
+            ):
+                for a, b in pairs:
+                    self._set(a, as_index(b))
+                return True
+        return False
 
     def _set(self, target: Axis, image: Index) -> None:
         step = {target: image}

@@ -5,11 +5,11 @@ Views cost nothing and constants are cheaper to make than to read, so both are s
 before the walk begins. A scatter becomes two units, its start and the accumulation on top of it.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from ridgeline.cost.count import Hints, arithmetic, bytes_read, stored_elements
+from ridgeline.cost.count import Hints, Touches, arithmetic, stored_elements, touched_bytes, touches
 from ridgeline.ir.graph import Definition, Graph, Node, NodeKind
 from ridgeline.ir.index import Axis, Index, as_index
 from ridgeline.ir.kernel import Buffer, Mode
@@ -37,6 +37,7 @@ class Unit:
     definition: Definition
     position: int  # of its node in the program
     storage: str | None = None
+    again: tuple[Node, ...] = ()  # nodes whose values it makes again
     traits: dict[str, object] = field(default_factory=dict, compare=False, repr=False)
 
     def __hash__(self) -> int:
@@ -218,12 +219,29 @@ def _own(d: Definition) -> tuple[Index, ...]:
     return tuple(as_index(0) if a.size.const == 1 else as_index(a) for a in d.axes)
 
 
+def unit_touches(unit: Unit, buffers: Mapping[str, Buffer], hints: Hints) -> Touches:
+    """What it touches of each buffer by itself."""
+    found = unit.traits.get("touches")
+    if found is None:
+        found = unit.traits["touches"] = touches(unit.values, buffers, hints)
+    return found  # type: ignore[return-value]
+
+
+def reads_together(
+    units: Iterable[Unit], inside: Container[str], buffers: Mapping[str, Buffer], hints: Hints
+) -> dict[str, int]:
+    """Bytes that units read of each buffer together, but of what is made inside."""
+    found: Touches = {}
+    for unit in units:
+        for name, shapes in unit_touches(unit, buffers, hints).items():
+            if name not in inside:
+                found[name] = found[name] | shapes if name in found else shapes
+    return touched_bytes(found, buffers, hints)
+
+
 def unit_reads(unit: Unit, buffers: Mapping[str, Buffer], hints: Hints) -> dict[str, int]:
     """Bytes it reads of each buffer by itself."""
-    found = unit.traits.get("reads")
-    if found is None:
-        found = unit.traits["reads"] = bytes_read(unit.values, buffers, hints)
-    return found  # type: ignore[return-value]
+    return touched_bytes(unit_touches(unit, buffers, hints), buffers, hints)
 
 
 def unit_write(unit: Unit, hints: Hints) -> int:

@@ -17,7 +17,7 @@ from ridgeline.fuse.price import Price, price_of
 from ridgeline.fuse.regions import depths, needed_outside, regions
 from ridgeline.fuse.repeat import Form, Forms, Result, keep, recall
 from ridgeline.fuse.space import access, mapped
-from ridgeline.fuse.unit import Unit, Units, alive, make_units, unit_arithmetic, unit_reads, unit_write
+from ridgeline.fuse.unit import Unit, Units, alive, make_units, reads_together, unit_arithmetic, unit_write
 from ridgeline.hw.device import Device
 from ridgeline.ir.graph import Graph
 from ridgeline.ir.index import as_index
@@ -73,14 +73,11 @@ class _Walk:
         return unit.name in self.need or not self.readers.get(unit.name, frozenset()) <= group.names
 
     def cost(self, group: Group) -> _Cost:
-        reads: dict[str, int] = {}
+        reads = reads_together(group.units, group.maps, self.buffers, self.hints)
         flops: dict[str, float] = {}
         special = random = 0.0
         written = 0
         for unit in group.units:
-            for name, count in unit_reads(unit, self.buffers, self.hints).items():
-                if name not in group.maps:
-                    reads[name] = max(reads.get(name, 0), count)
             f, s, r = unit_arithmetic(unit, self.hints)
             for key, count_f in f.items():
                 flops[key] = flops.get(key, 0.0) + count_f
@@ -305,7 +302,7 @@ class _Region:
 
 
 def _operators(units: Iterable[Unit]) -> str:
-    return ", ".join(dict.fromkeys(u.node.operator for u in units))
+    return ", ".join(dict.fromkeys(n.operator for u in units for n in (*u.again, u.node)))
 
 
 def walk(graph: Graph, device: Device, fuel: int | None = None) -> Plan:

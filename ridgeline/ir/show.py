@@ -10,12 +10,13 @@
                                                         step f0 v0
 
 Every value that is not a constant has one name and stands after its operands; two axes of one name get a number. In
-indices, `[v3 < 37]` is a value read from memory.
+indices, `[v3 < 37]` is a value read from memory. Operator graphs are shown for people alone.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 
-from ridgeline.ir.index import Atom, Axis, Div, Index, Mod, Read, Sym
+from ridgeline.ir.graph import Definition, Graph
+from ridgeline.ir.index import Atom, Axis, Div, Index, Mod, Read, Sym, as_index
 from ridgeline.ir.kernel import Buffer, Kernel, Mode
 from ridgeline.ir.program import (
     Accumulator,
@@ -227,6 +228,30 @@ def show_program(program: Program) -> str:
         lines.append(f"phase grid {p.over(phase.grid)} work {p.index(phase.work)}{threads}")
         body(phase.body, 1)
     return "\n".join(lines) + "\n"
+
+
+def show_graph(graph: Graph) -> str:
+    """The text of an operator graph: each node with its outputs, then what it computes or why torch is called."""
+    lines = [f"graph {graph.name}"]
+    for node in graph.nodes:
+        made = ", ".join(_Printer().buffer(b) for b in node.outputs)
+        where = f"  # {node.line}" if node.line else ""
+        lines.append(f"{node.kind.value} {node.operator}({', '.join(node.inputs)}) -> {made or node.name}{where}")
+        if node.reason:
+            lines.append(f"  by torch: {node.reason}")
+        for d in node.definitions:
+            lines += [f"  {line}" for line in _definition(d)]
+    lines.append(f"outputs {', '.join(map(str, graph.outputs))}")
+    return "\n".join(lines) + "\n"
+
+
+def _definition(d: Definition) -> Iterator[str]:
+    if d.initial is not None:
+        yield from _definition(d.initial)
+    p = _Printer()
+    at = p.indices(d.index) if d.index else p.indices(map(as_index, d.axes))
+    yield from (p.defined(v) for v in nodes((d.value, *(v for i in d.index for v in i.reads))) if v.op != "const")
+    yield f"{d.buffer.name}{at} {'=' if d.mode is Mode.PLAIN else '+='} {p.value(d.value)}"
 
 
 def _values(s: Statement) -> tuple[Value, ...]:

@@ -21,6 +21,7 @@ from ridgeline.capture.partition import partition
 from ridgeline.capture.root import Root, current_root
 from ridgeline.top.engine import Engine
 from ridgeline.top.fallback import attempt
+from ridgeline.top.look import prepare
 from ridgeline.top.stages import Compiled, compile_graph
 
 
@@ -59,6 +60,7 @@ class Backend:
     """A backend with an engine and knobs of its own. `events` lists every graph it compiled, in order."""
 
     def __init__(self, engine: Engine, knobs: Knobs, timed: bool = False) -> None:
+        prepare(knobs)
         self.engine, self.knobs, self.timed = engine, knobs, timed
         self.events: list[Event] = []
         self.names = count()

@@ -26,6 +26,7 @@ from ridgeline.ir.steps import KernelStep, Steps
 from ridgeline.runtime.execute import Executable, executable
 from ridgeline.top.engine import Engine
 from ridgeline.top.fallback import warn_once
+from ridgeline.top.look import Look
 
 # Frames for a chain of as many values as a kernel may hold, each several calls deep.
 DEPTH = 10_000
@@ -82,11 +83,16 @@ def _stages(
 ) -> Compiled:
     clock = _Clock()
     where = device_of(module)
+    look = Look(name, knobs)
+    look.captured(module)
     graph = convert(module, name, backward, knobs.strict, refused)
+    look.operators(graph)
     clock.mark("convert")
     plan = walk(graph, engine.device(where), knobs.fuel)
+    look.moves(plan.moves)
     clock.mark("walk")
     ordered = steps(plan)
+    look.kernels(ordered, engine, where)
     clock.mark("steps")
     kernels = {s.kernel.name: s.kernel for s in ordered.steps if isinstance(s, KernelStep)}
     try:

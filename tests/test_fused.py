@@ -1,0 +1,115 @@
+"""What the walk makes of whole operators, both ways: how many kernels, and the bytes they move.
+
+Bytes are literals for 4 rows of 1,024 numbers (N = 4,096 numbers, 16,384 bytes of fp32) unless said otherwise.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from backends import ENGINE
+
+from ridgeline.ir.steps import KernelStep
+from ridgeline.top.backend import Backend
+from ridgeline.top.price import price
+
+ROWS, WIDTH = 4, 1024
+N = ROWS * WIDTH * 4
+LABELS = torch.arange(ROWS)
+SMALL = 400  # bytes of labels, row statistics and single numbers
+
+
+def rand(*shape: int, dtype: torch.dtype = torch.float32, grad: bool = True) -> torch.Tensor:
+    return torch.randn(*shape, dtype=dtype).requires_grad_(grad)
+
+
+def moved(function: Callable[..., torch.Tensor], *inputs: Any) -> list[tuple[int, int]]:
+    """(kernels, bytes) of each graph: forward, then backward."""
+    torch._dynamo.reset()
+    backend = Backend(ENGINE, ENGINE.knobs)
+    out = torch.compile(function, backend=backend)(*inputs)
+    if out.requires_grad:
+        out.backward(torch.ones_like(out))
+    found = []
+    for event in backend.events:
+        assert event.compiled is not None
+        steps = event.compiled.steps
+        kernels = price(steps, ENGINE.device(torch.device("cpu")), event.phase, 1.0).kernels
+        assert len(kernels) == sum(isinstance(s, KernelStep) for s in steps.steps)
+        found.append((len(kernels), sum(k.work.bytes for k in kernels if k.work)))
+    return found
+
+
+CASES: dict[str, tuple[Callable[..., torch.Tensor], list[Any], int, int]] = {
+    # Forward: x read, y written. Backward: dy and y read, dx written.
+    "softmax": (lambda x: torch.softmax(x, -1), [rand(ROWS, WIDTH)], 2 * N, 3 * N),
+    "log-softmax": (lambda x: torch.log_softmax(x, -1), [rand(ROWS, WIDTH)], 2 * N, 3 * N),
+    # Backward with the gradients of weight and bias: dy, x and w read; dx, dw and db written: 3 N and 3 rows.
+    "layer norm": (
+        lambda x, w, b: F.layer_norm(x, (WIDTH,), w, b),
+        [rand(ROWS, WIDTH), rand(WIDTH), rand(WIDTH)],
+        2 * N + 2 * N // ROWS,
+        3 * N + 3 * N // ROWS,
+    ),
+    "rms norm": (
+        lambda x, w: F.rms_norm(x, (WIDTH,), w),
+        [rand(ROWS, WIDTH), rand(WIDTH)],
+        2 * N + N // ROWS,
+        3 * N + 2 * N // ROWS,
+    ),
+    # As transformers writes it, in bf16: half the bytes.
+    "rms norm in bf16, by hand": (
+        lambda x, w: w * (x.float() * (x.float().pow(2).mean(-1, keepdim=True) + 1e-5).rsqrt()).to(x.dtype),
+        [rand(ROWS, WIDTH, dtype=torch.bfloat16), rand(WIDTH, dtype=torch.bfloat16)],
+        (2 * N + N // ROWS) // 2,
+        (3 * N + 2 * N // ROWS) // 2,
+    ),
+    "batch norm": (
+        lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
+        [rand(16, 2, 8, 16), rand(2), rand(2)],  # 4,096 numbers too
+        2 * N,
+        3 * N,
+    ),
+    # Forward reads the logits and no more; backward reads them again and writes their gradient.
+    "cross-entropy": (lambda x: F.cross_entropy(x, LABELS), [rand(ROWS, WIDTH)], N, 2 * N),
+    "cross-entropy of bf16 logits in fp32": (
+        lambda x: F.cross_entropy(x.float(), LABELS),
+        [rand(ROWS, WIDTH, dtype=torch.bfloat16)],
+        N // 2,
+        N,
+    ),
+    "cross-entropy with a soft cap": (
+        lambda x: F.cross_entropy(30 * torch.tanh(x / 30), LABELS),
+        [rand(ROWS, WIDTH)],
+        N,
+        2 * N,
+    ),
+    "bias + gelu": (lambda x, b: F.gelu(x + b), [rand(ROWS, WIDTH), rand(WIDTH)], 2 * N + N // 4, 3 * N + 2 * N // 4),
+    # Values and indices (8 bytes each) of a quarter of the numbers, made together.
+    "max pool": (lambda x: F.max_pool2d(x, 3, 2, 1), [rand(2, 2, 32, 32)], N + N // 4 + N // 2, N + N // 4 + N // 2),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_kernel_each_way(name: str) -> None:
+    function, inputs, forward, backward = CASES[name]
+    (k_forward, b_forward), (k_backward, b_backward) = moved(function, *inputs)
+    assert (k_forward, k_backward) == (1, 1)
+    assert forward <= b_forward <= forward + SMALL
+    assert backward <= b_backward <= backward + SMALL
+
+
+def test_a_shifted_loss_moves_its_logits_once() -> None:
+    """The next-token loss of language models: logits[:, :-1] against tokens[:, 1:], 7 of 8 positions."""
+    x, t = rand(2, 8, 256), torch.randint(0, 256, (2, 8))
+    shifted = moved(lambda x, t: F.cross_entropy(x[:, :-1].reshape(-1, 256), t[:, 1:].reshape(-1)), x, t)
+    assert shifted[0][1] <= 7 * N // 8 + SMALL
+    assert shifted[1] == (1, pytest.approx(7 * N // 8 + N, abs=SMALL))
+
+
+def test_slices_of_one_tensor_are_read_apart_and_saved_as_one() -> None:
+    """silu(x[:, :half]) * x[:, half:]: x read, half of N written, and x itself kept for backward."""
+    forward = moved(lambda x: F.silu(x[:, : WIDTH // 2]) * x[:, WIDTH // 2 :], rand(ROWS, WIDTH))[0]
+    assert forward == (1, N + N // 2)
