@@ -115,7 +115,9 @@ def arithmetic(values: Iterable[Value], hints: Hints) -> tuple[dict[str, float],
         number_format = v.args[0].dtype.format
         if each:
             flops[number_format] = flops.get(number_format, 0) + float(times * each)
-        special += times * unit if v.dtype.is_float else 0
+        if unit and v.dtype.is_float:
+            # Dividing by what stays the same is multiplying by its reciprocal, made once.
+            special += unit * (points(v.args[1].axes, hints) if v.op == "div" else times)
     return flops, special, random
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 
 from ridgeline.base.knobs import knobs_from
 from ridgeline.base.units import MIB
@@ -22,6 +23,8 @@ ROUNDS = 7
 CHAIN = 16  # exponentials an element, so that arithmetic and not memory is timed
 ARITHMETIC_BYTES = 256 << 10  # in the cache of one core
 
+WIDTH = 2048  # of rows
+
 Function = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -31,20 +34,20 @@ def _chain(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-def _seconds(function: Function, x: torch.Tensor) -> float:
+def _seconds(function: Function, x: torch.Tensor) -> list[float]:
     times = []
     for _ in range(ROUNDS + 2):
         start = time.perf_counter()
         function(x)
         times.append(time.perf_counter() - start)
-    return statistics.median(times[2:])
+    return times[2:]
 
 
-def _rate(function: Function, size: int, per_byte: float) -> float:
-    """`per_byte` units for each byte of input, over the seconds of a call."""
+def _rate(function: Function, size: int, per_byte: float, of: Callable[[list[float]], float] = min) -> float:
+    """`per_byte` units for each byte of input, over the seconds of a call: the best for a ceiling."""
     x = torch.rand(size // 4)
     with torch.no_grad():
-        return per_byte * x.nbytes / _seconds(function, x)
+        return per_byte * x.nbytes / of(_seconds(function, x))
 
 
 def own_kernels() -> Mapping[str, Callable[[], float]]:
@@ -57,6 +60,10 @@ def own_kernels() -> Mapping[str, Callable[[], float]]:
         "read": lambda x: torch.sum(x),
         "write": lambda x: torch.zeros_like(x),
         "exp": _chain,
+        "pointwise": lambda x: x * 2 + 1,
+        "reduction": lambda x: x.view(-1, WIDTH).sum(-1),
+        "softmax": lambda x: torch.softmax(x.view(-1, WIDTH), -1),
+        "norm": lambda x: F.layer_norm(x.view(-1, WIDTH), (WIDTH,)),
     }
     compiled = {name: torch.compile(body, backend=backend, dynamic=False) for name, body in bodies.items()}
     sizes = {"DRAM": max(4 * max((c.total_bytes for c in caches()), default=0), 256 * MIB)}
@@ -67,6 +74,8 @@ def own_kernels() -> Mapping[str, Callable[[], float]]:
         for level, size in sizes.items()
         for way in moved
     }
+    for name in ("pointwise", "reduction", "softmax", "norm"):  # numbers a second
+        table[f"generated {name}"] = partial(_rate, compiled[name], sizes["DRAM"], 1 / 4, statistics.median)
     threads = torch.get_num_threads()
     table["exp"] = partial(_rate, compiled["exp"], ARITHMETIC_BYTES * threads, CHAIN / 4)
     return table

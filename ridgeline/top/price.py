@@ -117,7 +117,8 @@ def _record(
     buffers: Mapping[str, Buffer],
 ) -> KernelAccount:
     limit = kernel_limit(work, device, near)
-    prediction = predict(work, limit, device, family(nodes, work), eager=kind == "eager")
+    made = f"generated {family(nodes, work)}" if kind == "kernel" else family(nodes, work)
+    prediction = predict(work, limit, device, made, eager=kind == "eager")
     operators = tuple(n.operator for n in nodes)
     line = next((n.line for n in reversed(nodes) if n.line), None)
     reason = nodes[0].reason if kind == "library" else None
