@@ -2,7 +2,6 @@
 
     python benchmarks/cpu.py                   all patterns, a table, and a dated JSON in benchmarks/results/
     python benchmarks/cpu.py softmax gelu      only these
-    python benchmarks/cpu.py --compile         cold compile seconds of a 12-layer transformer
 
 Every pattern is larger than the last-level cache over its rotated inputs. Times are medians of interleaved rounds in
 which the three take turns in random order; the spread is the distance between the quartiles. `limit` is the pattern's
@@ -11,9 +10,11 @@ least bytes over the copy (or read) rate measured in the same run, the best of t
 
 import argparse
 import json
+import os
 import random
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -163,18 +164,30 @@ def step_of(pattern: Pattern, function: Function) -> Function:
     return both
 
 
+def cold() -> None:
+    """Takes the caches on disk away: what is compiled here is compiled, and not found."""
+    os.environ["RIDGELINE_CACHE"] = "off"
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp()
+
+
+def trivial_compiles(backends: Sequence[str]) -> None:
+    """What a process pays once is nobody's compile time."""
+    for backend in backends:
+        torch.compile(lambda x: x + 1, backend=backend)(torch.ones(8))
+
+
 def copy_rates() -> tuple[float, float]:
     """(copy, read) bytes a second of this machine now: the best of torch's and our own plain kernels."""
     x, y = torch.randn(64 * MEGA), torch.empty(64 * MEGA)
     copy = torch.compile(torch.clone, backend="ridgeline")
     read = torch.compile(torch.sum, backend="ridgeline")
     with torch.no_grad():
-        copy_s = min(_seconds(work) for work in (lambda: y.copy_(x), lambda: copy(x)) for _ in range(9))
-        read_s = min(_seconds(work) for work in (x.sum, lambda: read(x)) for _ in range(9))
+        copy_s = min(seconds(work) for work in (lambda: y.copy_(x), lambda: copy(x)) for _ in range(9))
+        read_s = min(seconds(work) for work in (x.sum, lambda: read(x)) for _ in range(9))
     return 2 * x.nbytes / copy_s, x.nbytes / read_s
 
 
-def _seconds(work: Callable[[], Any]) -> float:
+def seconds(work: Callable[[], Any]) -> float:
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
@@ -188,7 +201,7 @@ def compare(pattern: Pattern, rounds: int, backends: Sequence[str]) -> dict[str,
     for backend in backends:
         torch._dynamo.reset()
         step = step_of(pattern, torch.compile(pattern.function, backend=backend, dynamic=False))
-        compile_s[backend] = _seconds(lambda step=step: step(*sets[0]))
+        compile_s[backend] = seconds(lambda step=step: step(*sets[0]))
         steps[backend] = step
     for step in steps.values():
         for inputs in sets:
@@ -199,7 +212,7 @@ def compare(pattern: Pattern, rounds: int, backends: Sequence[str]) -> dict[str,
     for k in range(rounds):
         shuffle.shuffle(order)
         for name in order:
-            times[name].append(_seconds(lambda name=name, k=k: steps[name](*sets[k % 2])))
+            times[name].append(seconds(lambda name=name, k=k: steps[name](*sets[k % 2])))
     return {"pattern": pattern.name, "compile_s": compile_s, "seconds": times}
 
 
@@ -216,8 +229,8 @@ def main() -> None:
     args = parser.parse_args()
     backends = ["ridgeline"] if args.without_inductor else ["inductor", "ridgeline"]
     torch.manual_seed(0)
-    for backend in backends:  # a trivial compile first: what a process pays once is not a pattern's
-        torch.compile(lambda x: x + 1, backend=backend)(torch.ones(8))
+    cold()
+    trivial_compiles(backends)
     copy, read = copy_rates()
     print(f"copy {copy / 1e9:.1f} GB/s, read {read / 1e9:.1f} GB/s, {torch.get_num_threads()} threads")
     rows = []
