@@ -1,7 +1,7 @@
 """Eager, TorchInductor and Ridgeline on memory-bound patterns, interleaved in one run on this CPU.
 
     python benchmarks/cpu.py                   all patterns, a table, and a dated JSON in benchmarks/results/
-    python benchmarks/cpu.py softmax gelu      only these
+    python benchmarks/cpu.py softmax gelu      only these, and no file
 
 Every pattern is larger than the last-level cache over its rotated inputs. Times are medians of interleaved rounds in
 which the three take turns in random order; the spread is the distance between the quartiles. `limit` is the pattern's
@@ -249,11 +249,11 @@ def main() -> None:
             f"of limit {row['limit_s'] / medians['ridgeline']:4.2f}  compile {compiled}"
         )
         sys.stdout.flush()
-    report(rows, copy, read)
+    report(rows, copy, read, whole=len(rows) == len(patterns()) and not args.without_inductor)
 
 
-def report(rows: list[dict[str, Any]], copy: float, read: float) -> None:
-    """Writes the dated result file and prints the geometric mean."""
+def report(rows: list[dict[str, Any]], copy: float, read: float, whole: bool) -> None:
+    """Prints the geometric mean, and of a whole run writes the dated result file."""
     ratios = [
         statistics.median(r["seconds"]["inductor"]) / statistics.median(r["seconds"]["ridgeline"])
         for r in rows
@@ -273,9 +273,10 @@ def report(rows: list[dict[str, Any]], copy: float, read: float) -> None:
         "read_bytes_per_s": read,
         "patterns": rows,
     }
-    path = RESULTS / f"{date.today().isoformat()}-cpu.json"
-    path.write_text(json.dumps(content, indent=1) + "\n")
-    print(f"written to {path}")
+    if whole:
+        path = RESULTS / f"{date.today().isoformat()}-cpu.json"
+        path.write_text(json.dumps(content, indent=1) + "\n")
+        print(f"written to {path}")
 
 
 if __name__ == "__main__":

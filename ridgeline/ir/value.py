@@ -219,8 +219,25 @@ def fold(combiner: str, axes: Iterable[Axis], *args: Value, part: int = 0) -> Va
     if given != bound:
         images = {a: as_index(b) for a, b in zip(given, bound, strict=True)}
         args = tuple(substitute(a, images) for a in args)
+    single = _single(args[0], bound[0]) if combiner == "sum" and len(bound) == 1 else None
+    if single is not None:
+        return single
     attr = FoldAttr(combiner, bound, part)
     return _make("fold", args, attr, info.result(part, tuple(a.dtype for a in args)))
+
+
+def _single(summed: Value, axis: Axis) -> Value | None:
+    """The sum over an axis of `select(r == t, x, 0)`, which is x where t lies on the axis: one-hot targets."""
+    if summed.op != "select" or summed.args[0].op != "eq":
+        return None
+    hit, x, other = summed.args
+    if other.op != "const" or other.attr != 0 or axis in x.axes:
+        return None
+    for here, there in (hit.args, hit.args[::-1]):
+        if here.op == "iota" and here.attr is as_index(axis) and axis not in there.axes:
+            on_it = word("and", word("ge", there, 0), word("lt", there, iota(axis.size, there.dtype)))
+            return word("select", on_it, x, other)
+    return None
 
 
 _fresh = count()
