@@ -5,7 +5,9 @@ partitioner cuts it, and each side becomes one function. What the engine cannot 
 in the event that is recorded for every graph.
 """
 
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -84,7 +86,8 @@ class Backend:
             decompositions={},
             keep_inference_input_mutations=True,
         )
-        return through_aot(module, example_inputs)
+        with _uncollected():
+            return through_aot(module, example_inputs)
 
     def compile(
         self, module: GraphModule, name: str, phase: str, root: Root | None, moves: Sequence[MoveAccount]
@@ -102,9 +105,25 @@ class Backend:
             run: Callable[[list[Any]], Any] = make_boxed_func(module.forward)
             return run
 
-        event.run = attempt(work, eager, self.knobs.strict)
+        with _uncollected():
+            event.run = attempt(work, eager, self.knobs.strict)
         self.events.append(event)
         return event.boxed()
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keeps the garbage collector from going over every live object again and again while a graph is compiled.
+
+    A tenth of the compile time of a 12-layer transformer, and more in a process of many objects (2026-12-01).
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def ridgeline(module: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Any:
