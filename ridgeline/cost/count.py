@@ -57,7 +57,8 @@ def touched_elements(load: Value, buffer: Buffer, hints: Hints) -> int:
     return min(total, points(load.axes, hints)) if at_least(buffer.numel, 0) else total
 
 
-Touches = dict[str, dict[tuple[int, ...], int]]  # elements of each buffer, by the shape of the access
+Box = tuple[tuple[int, int], ...]  # first and last position in each dimension
+Touches = dict[str, dict[tuple[int, ...], tuple[int, Box]]]  # elements of each buffer and where, by shape of the access
 
 
 def touches(values: Iterable[Value], buffers: Mapping[str, Buffer], hints: Hints) -> Touches:
@@ -67,16 +68,35 @@ def touches(values: Iterable[Value], buffers: Mapping[str, Buffer], hints: Hints
         if v.op == "load":
             buffer = buffers[v.attr.buffer]
             shape = tuple(hash((_anonymous(i), s)) for i, s in zip(v.attr.index, buffer.shape, strict=True))
-            found.setdefault(buffer.name, {})[shape] = touched_elements(v, buffer, hints)
+            known = found.setdefault(buffer.name, {})
+            if shape not in known:
+                known[shape] = touched_elements(v, buffer, hints), _box(v, buffer, hints)
     return found
 
 
+def _box(load: Value, buffer: Buffer, hints: Hints) -> Box:
+    return tuple(
+        (0, number(size, hints) - 1)
+        if any(isinstance(a, Read) for a in index.atoms)
+        else (number(lower(index), hints), number(upper(index), hints))
+        for index, size in zip(load.attr.index, buffer.shape, strict=True)
+    )
+
+
+def _apart(a: Box, b: Box) -> bool:
+    return any(last < first or end < start for (start, last), (first, end) in zip(a, b, strict=True))
+
+
 def touched_bytes(found: Touches, buffers: Mapping[str, Buffer], hints: Hints) -> dict[str, int]:
-    """Bytes of each buffer: the union of its accesses, at most the buffer."""
-    return {
-        name: min(sum(counts.values()), stored_elements(buffers[name], hints)) * buffers[name].dtype.bytes
-        for name, counts in found.items()
-    }
+    """Bytes of each buffer that accesses touch at least: those apart from each other add up, of others the largest."""
+    out: dict[str, int] = {}
+    for name, accesses in found.items():
+        total, boxes = 0, list[Box]()
+        for count, box in sorted(accesses.values(), reverse=True):
+            if all(_apart(box, other) for other in boxes):
+                total, boxes = total + count, [*boxes, box]
+        out[name] = min(total, stored_elements(buffers[name], hints)) * buffers[name].dtype.bytes
+    return out
 
 
 def bytes_read(values: Iterable[Value], buffers: Mapping[str, Buffer], hints: Hints) -> dict[str, int]:

@@ -5,8 +5,8 @@ that is read in parts (cat, pad, slices), one that several regions read. Priced 
 row statistics (a log-softmax of which a loss reads one element a row) must not be much more arithmetic than before.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field, replace
 
 from ridgeline.base.records import MoveAccount
 from ridgeline.cost.count import Hints
@@ -21,9 +21,11 @@ from ridgeline.fuse.unit import (
     unit_reads,
     unit_write,
 )
+from ridgeline.ir.kernel import Buffer
 
-# An elementwise body longer than this is stored rather than repeated.
+# A body of more values than this is stored rather than repeated.
 MOST_REPEATED = 24
+MOST_MOVED = 100  # where it has one reader, it is not repeated but only moved
 MOST_READERS = 16
 # Of the arithmetic of a tensor with row statistics, what making it again may cost beyond making it once.
 MOST_AGAIN = 0.5
@@ -33,42 +35,114 @@ def inline_cheap(
     units: Units, need: Mapping[str, str], depth: Mapping[str, int], hints: Hints, price: Price
 ) -> tuple[Units, list[MoveAccount]]:
     """The units after recompute moves, and the moves."""
-    kept = dict(units.units)
-    moves: list[MoveAccount] = []
-    readers: dict[str, list[str]] = {}
-    for unit in kept.values():
-        for name in unit.reads:
-            readers.setdefault(name, []).append(unit.name)
-    for name in reversed(list(kept)):  # readers first: what they make again, they read of its inputs
-        unit = kept[name]
-        mine = [kept[r] for r in readers.get(name, ()) if r in kept]
-        if name in need or not mine or not _repeatable(unit, mine):
-            continue
-        if all(_aligned(r, unit) and depth.get(r.name) == depth.get(name) for r in mine):
-            continue  # ordinary merges
-        changed = [_with_inlined(r, unit) for r in mine]
-        saved, seconds = _gain(unit, mine, changed, units, hints, price)
+    work = _Inlining(dict(units.units), units.buffers, need, depth, hints, price)
+    for name in reversed(list(work.kept)):  # readers first: what they make again, they read of its inputs
+        work.consider(work.kept[name])
+    return replace(units, units=work.kept), work.moves
+
+
+@dataclass
+class _Inlining:
+    kept: dict[str, Unit]
+    buffers: Mapping[str, Buffer]
+    need: Mapping[str, str]
+    depth: Mapping[str, int]
+    hints: Hints
+    price: Price
+    moves: list[MoveAccount] = field(default_factory=list)
+    readers: dict[str, set[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for unit in self.kept.values():
+            for name in unit.reads:
+                self.readers.setdefault(name, set()).add(unit.name)
+
+    def users(self, name: str) -> list[Unit]:
+        return [self.kept[r] for r in sorted(self.readers.get(name, ())) if r in self.kept]
+
+    def home(self, name: str) -> int | None:
+        return self.depth.get(name)
+
+    def consider(self, unit: Unit) -> None:
+        """Lets the readers that no ordinary merge reaches make a tensor again, if that pays."""
+        users = self.users(unit.name)
+        far = [r for r in users if not (_aligned(r, unit) and self.home(r.name) == self.home(unit.name))]
+        if unit.name in self.need or not far or not _repeatable(unit, far):
+            return
+        gone = len(far) == len(users)
+        most = MOST_MOVED if gone and len(far) == 1 else MOST_REPEATED
+        whole = self.expanded(unit, most)
+        if len(whole.values) > most:
+            return
+        changed = [_with_inlined(r, whole) for r in far]
+        saved, seconds = self.gain(whole, far, changed, gone)
         if saved <= 0 or seconds <= 0:
-            continue
+            return
         for r in changed:
-            kept[r.name] = r
-            for source in unit.reads:
-                readers.setdefault(source, []).append(r.name)
-        del kept[name]
-        moves.append(
+            self.kept[r.name] = r
+            for source in r.reads:
+                self.readers.setdefault(source, set()).add(r.name)
+            self.readers[unit.name].discard(r.name)
+        if gone:
+            del self.kept[unit.name]
+        self.moves.append(
             MoveAccount(
                 *("recompute", True, unit.node.operator, unit.node.line, float(saved), seconds),
-                f"{len(mine)} readers make {name} again from {', '.join(unit.reads) or 'nothing'}",
+                f"{len(far)} readers make {unit.name} again from {', '.join(whole.reads) or 'nothing'}",
             )
         )
-    return replace(units, units=kept), moves
+
+    def expanded(self, unit: Unit, most: int) -> Unit:
+        """The unit with what feeds it made again too, down to what lies in memory anyway."""
+        while len(unit.values) <= most:
+            feeders = (self.kept.get(name) for name in unit.reads)
+            inner = next((f for f in feeders if f is not None and self.passing(f, unit)), None)
+            if inner is None:
+                return unit
+            unit = _with_inlined(unit, inner)
+        return unit
+
+    def passing(self, feeder: Unit, unit: Unit) -> bool:
+        """Whether a merge at home would keep a feeder out of memory."""
+        at_home = all(self.home(r.name) == self.home(feeder.name) for r in self.users(feeder.name))
+        return feeder.name not in self.need and at_home and _repeatable(feeder, [unit])
+
+    def gain(self, whole: Unit, before: list[Unit], after: list[Unit], gone: bool) -> tuple[int, float]:
+        """Bytes and seconds saved: the store, what each reader reads, and what only a unit now gone has read.
+
+        What another unit at home reads or makes too counts for nothing: a merge will share it.
+        """
+        saved = unit_write(whole, self.hints)
+        inside = {whole.name, *(u.name for u in before)}
+        for old, new in zip(before, after, strict=True):
+            reads = unit_reads(new, self.buffers, self.hints)
+            added = (count for name, count in reads.items() if not self.shared(name, new, inside))
+            saved += sum(unit_reads(old, self.buffers, self.hints).values())
+            saved -= sum(added) + sum(reads[n] for n in old.reads if n in reads and self.shared(n, new, inside))
+        if gone:
+            mine = unit_reads(whole, self.buffers, self.hints)
+            saved += sum(count for name, count in mine.items() if not self.shared(name, whole, inside))
+        busy = operations = 0.0
+        for sign, changed in ((1, [*([whole] if gone else []), *before]), (-1, after)):
+            for u in changed:
+                flops, special, _ = unit_arithmetic(u, self.hints)
+                operations += sign * (sum(flops.values()) + special)
+                busy += sign * self.price.arithmetic(flops, special)
+        if whole.folds and -operations > MOST_AGAIN * sum(unit_arithmetic(whole, self.hints)[0].values()):
+            return 0, 0.0
+        return saved, saved * self.price.byte_s + busy
+
+    def shared(self, name: str, unit: Unit, inside: Container[str]) -> bool:
+        """Whether a unit at home, but none of these, makes or reads a buffer, so that a merge saves the unit's read."""
+        home = self.home(unit.name)
+        near = (u for u in self.users(name) if self.home(u.name) == home)
+        return (name in self.kept and self.home(name) == home) or any(u.name not in inside for u in near)
 
 
 def _repeatable(unit: Unit, readers: list[Unit]) -> bool:
     return (
         not unit.is_scatter
         and unit.storage is None
-        and len(unit.values) <= MOST_REPEATED
         and len(readers) <= MOST_READERS
         and not any(r.storage is not None and (r.storage == unit.name or r.storage in unit.reads) for r in readers)
     )
@@ -93,20 +167,3 @@ def _with_inlined(reader: Unit, unit: Unit) -> Unit:
     )
     again = (*unit.again, unit.node, *reader.again)
     return Unit(reader.name, reader.node, changed, reader.position, reader.storage, again)
-
-
-def _gain(
-    unit: Unit, before: list[Unit], after: list[Unit], units: Units, hints: Hints, price: Price
-) -> tuple[int, float]:
-    """Bytes and seconds saved, as if each reader were a kernel of its own and the unit one too."""
-    saved = unit_write(unit, hints)
-    busy = operations = 0.0
-    for sign, changed in ((1, [unit, *before]), (-1, after)):
-        for u in changed:
-            saved += sign * sum(unit_reads(u, units.buffers, hints).values())
-            flops, special, _ = unit_arithmetic(u, hints)
-            operations += sign * (sum(flops.values()) + special)
-            busy += sign * price.arithmetic(flops, special)
-    if unit.folds and -operations > MOST_AGAIN * sum(unit_arithmetic(unit, hints)[0].values()):
-        return 0, 0.0
-    return saved, saved * price.byte_s + busy

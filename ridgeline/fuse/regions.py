@@ -2,8 +2,8 @@
 
 The depth of a node is the largest number of library calls on any path to it. Two units of one depth cannot have a
 library call between them, so a merge inside a depth can only be illegal by a path through units of that same depth.
-A unit that merges with nothing before it sinks to the depth of its nearest reader. A region is a connected part of
-one depth, at most 256 units.
+A unit whose makers at its depth serve it alone sinks, with them, to the depth of its nearest reader. A region is a
+connected part of one depth, at most 256 units.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,6 +12,7 @@ from ridgeline.fuse.unit import Unit, Units
 from ridgeline.ir.graph import Graph, NodeKind
 
 MOST_UNITS = 256
+MOST_SUNK = 8  # units that sink together
 
 
 def bases(graph: Graph) -> dict[str, tuple[str, ...]]:
@@ -89,15 +90,39 @@ def _readers(graph: Graph, units: Units, base: Mapping[str, tuple[str, ...]]) ->
 
 
 def _sink(graph: Graph, units: Units, depth: dict[str, int], readers: Mapping[str, list[tuple[str, bool]]]) -> None:
-    """Moves units that no unit of their depth feeds down to their nearest reader."""
+    """Moves units down to their nearest reader, with the units of their depth that feed only them."""
     for unit in reversed(list(units.units.values())):
         users = readers.get(unit.name, ())
         if not users or unit.storage is not None or unit.name in graph.kept:
             continue
         nearest = min(depth.get(r, 0) for r, _ in users)
-        fed = any(name in units.units and depth.get(name, 0) == depth[unit.name] for name in unit.reads)
-        if nearest > depth[unit.name] and not fed:
-            depth[unit.name] = nearest
+        if nearest > depth[unit.name]:
+            for name in _only_for(unit, graph, units, depth, readers):
+                depth[name] = nearest
+
+
+def _only_for(
+    unit: Unit,
+    graph: Graph,
+    units: Units,
+    depth: Mapping[str, int],
+    readers: Mapping[str, list[tuple[str, bool]]],
+) -> list[str]:
+    """A unit and those of its depth that feed it, if they feed nothing else; none otherwise."""
+    chain, at = [unit], 0
+    names = {unit.name}
+    while at < len(chain):
+        for name in chain[at].reads:
+            feeder = units.units.get(name)
+            if feeder is None or name in names or depth.get(name, 0) != depth[unit.name]:
+                continue
+            others = any(r not in names for r, _ in readers.get(name, ()))
+            if others or feeder.storage is not None or name in graph.kept or len(chain) == MOST_SUNK:
+                return []
+            chain.append(feeder)
+            names.add(name)
+        at += 1
+    return [u.name for u in chain]
 
 
 def regions(units: Iterable[Unit], depth: Mapping[str, int]) -> list[list[Unit]]:
