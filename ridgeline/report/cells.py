@@ -105,6 +105,11 @@ def short_operator(name: str) -> str:
     return ".".join(parts[:2])
 
 
+def short_reason(reason: str) -> str:
+    """A reason with its operators as `short_operator` has them."""
+    return re.sub(r"\baten\.\w+(\.\w+)?", lambda found: short_operator(found[0]), reason)
+
+
 def short_operators(names: Iterable[str]) -> str:
     """Operators of a kernel in their order, equal ones counted: `rms_norm, mul ×2`."""
     counts = Counter(map(short_operator, names))

@@ -4,10 +4,8 @@ Takes the records of `hw/ridge.py` and `hw/device.py` and a console; gives text.
 80 columns, keep their lines whole in a pipe, show unknown as "-" and name the unit of each column.
 """
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TimeElapsedColumn
@@ -17,14 +15,6 @@ from ridgeline.base.units import GIB, GIGA, TERA, format_capacity, format_s
 from ridgeline.hw.device import FORMAT_BITS, Device, Figure, Level
 from ridgeline.hw.ridge import GrowthRow, HistoryRow, ListRow, RidgeRow
 from ridgeline.report.tables import footnotes, paragraph, plain_table
-
-PIPE_WIDTH = 120
-
-
-def console_for(stream: TextIO | None = None) -> Console:
-    """A console that does not fold lines at 80 columns when its output goes to a file or a pipe."""
-    stream = stream or sys.stdout
-    return Console(file=stream, width=None if stream.isatty() else PIPE_WIDTH, highlight=False)
 
 
 @contextmanager

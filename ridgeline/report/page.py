@@ -271,7 +271,7 @@ def _moves(rows: Sequence[MoveAccount], lines: Lines, verb: str) -> Grid:
         (("operators", "reason"), ("move", ""), (verb, time.unit), (verb, size.unit), ("times", ""), ("line", "")),
         tuple(
             (
-                _left(cells.short_operators(m.what.split(", ")), m.reason, hint=m.what),
+                _left(cells.short_operators(m.what.split(", ")), cells.short_reason(m.reason), hint=m.what),
                 _left(m.kind),
                 Cell(time.cell(m.saved_s), value=m.saved_s, share=abs(m.saved_s) / most if most else 0.0),
                 Cell(size.cell(m.saved_bytes), value=m.saved_bytes),

@@ -3,7 +3,9 @@
 Takes headings and cells that are text already; gives tables that keep their lines whole in a pipe.
 """
 
+import sys
 from textwrap import wrap
+from typing import TextIO
 
 from rich.box import Box
 from rich.console import Console
@@ -12,6 +14,13 @@ from rich.text import Text
 
 _RULE = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")  # one line under the heading, nothing else
 PAGE_WIDTH = 100  # of running text
+PIPE_WIDTH = 120
+
+
+def console_for(stream: TextIO | None = None) -> Console:
+    """A console that does not fold lines at 80 columns when its output goes to a file or a pipe."""
+    stream = stream or sys.stdout
+    return Console(file=stream, width=None if stream.isatty() else PIPE_WIDTH, highlight=False)
 
 
 def plain_table(*columns: str | tuple[str, str], gap: int = 0) -> Table:

@@ -301,7 +301,7 @@ def _move_table(view: _View, rows: Sequence[MoveAccount], verb: str, none: str) 
     table.columns[4].no_wrap = False
     for m in rows[: view.top]:
         operators = Text(cells.short_operators(m.what.split(", ")), no_wrap=True, overflow="ellipsis")
-        what = Group(operators, Text(m.reason, style=DIM))
+        what = Group(operators, Text(cells.short_reason(m.reason), style=DIM))
         table.add_row(time.cell(m.saved_s), size.cell(m.saved_bytes), f"×{m.count}", m.kind, what, view.line(m.line))
     view.table(table)
     _more(view, len(rows))

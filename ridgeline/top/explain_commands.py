@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from rich.console import Console
 
 from ridgeline.base.knobs import knobs_from
 from ridgeline.base.records import Account
@@ -24,6 +23,7 @@ from ridgeline.hw import catalog
 from ridgeline.report.document import to_json
 from ridgeline.report.headline import one_line
 from ridgeline.report.page import to_html
+from ridgeline.report.tables import console_for
 from ridgeline.report.terminal import render
 from ridgeline.report.trace import to_trace
 from ridgeline.report.write import check_writable, write
@@ -97,7 +97,7 @@ def _explain(
         check_writable(asked)
     result, backend = _session(script, arguments, policy, steps, input_shapes, timed=policy is Policy.MEASURE)
     account = account_of(result, backend.events, backend.engine.device(_main_device(backend)), elsewhere)
-    render(account, top, Console(file=sys.stdout))
+    render(account, top, console_for())
     for kind, path in outputs.items():
         if path is not None:
             write(Path(path), WRITERS[kind](account))

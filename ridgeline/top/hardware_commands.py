@@ -18,6 +18,7 @@ from ridgeline.base.errors import BadOption
 from ridgeline.hw import catalog, file, ridge
 from ridgeline.hw.device import check_format
 from ridgeline.report import hardware as report
+from ridgeline.report.tables import console_for
 
 SCHEMA_VERSION = 1
 Action = Callable[[], None]
@@ -81,7 +82,7 @@ def _list(json: bool) -> None:
     if json:
         _print_json({"devices": rows})
     else:
-        report.print_list(rows, report.console_for())
+        report.print_list(rows, console_for())
 
 
 def _show(identity: str, json: bool) -> None:
@@ -90,7 +91,7 @@ def _show(identity: str, json: bool) -> None:
     if json:
         _print_json({"device": device, "ridge": ridge.ridge_row(device)})
     else:
-        report.print_device(device, report.console_for())
+        report.print_device(device, console_for())
 
 
 def _ridge(identities: tuple[str, ...], number_format: str | None, per_byte: bool, json: bool) -> None:
@@ -103,9 +104,9 @@ def _ridge(identities: tuple[str, ...], number_format: str | None, per_byte: boo
     if json:
         _print_json({"ridge": rows})
     elif number_format is not None:
-        report.print_ridge_format(rows, number_format, report.console_for())
+        report.print_ridge_format(rows, number_format, console_for())
     else:
-        report.print_ridge(rows, report.console_for(), per_byte)
+        report.print_ridge(rows, console_for(), per_byte)
 
 
 def _history(json: bool) -> None:
@@ -114,7 +115,7 @@ def _history(json: bool) -> None:
     if json:
         _print_json({"history": rows, "growth": growth})
     else:
-        report.print_history(rows, growth, report.console_for())
+        report.print_history(rows, growth, console_for())
 
 
 def _measure(kind: str, json: bool) -> None:
@@ -132,7 +133,7 @@ def _measure(kind: str, json: bool) -> None:
     if json:
         _print_json({"device": device, "path": str(path)})
     else:
-        console = report.console_for()
+        console = console_for()
         report.print_device(device, console)
         console.print(f"\nSaved as {path}", soft_wrap=True)
 
@@ -140,4 +141,4 @@ def _measure(kind: str, json: bool) -> None:
 def _print_json(content: dict[str, object]) -> None:
     """One JSON document on standard output."""
     encoded = msgspec.json.format(msgspec.json.encode({"schema_version": SCHEMA_VERSION, **content}), indent=2)
-    report.console_for().out(encoded.decode(), highlight=False)
+    console_for().out(encoded.decode(), highlight=False)
