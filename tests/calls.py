@@ -31,6 +31,7 @@ NUMBERS = {"dtype": torch.float32, "device": torch.device("cpu")}
 
 # Calls that no sample of PyTorch's reaches: (positional arguments, keyword arguments).
 CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "ridgeline.log_softmax_rows.default": ((F, 1), {}),
     "aten.log_sigmoid_backward.default": ((P, F, torch.exp(-F.abs())), {}),
     "aten.scatter_reduce.two": ((F, 1, torch.tensor([[2, 2], [0, 1]]), P, "sum"), {}),
     "aten.grid_sampler_2d_backward.default": (

@@ -142,6 +142,35 @@ def test_mutation(name: str, layout: str) -> None:
     check(MUTATIONS[name], x[layout], torch.randn(9, 17))
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_statistic_updated_in_place_is_read_as_updated(dynamic: bool) -> None:
+    """Rows that read the new value through others must not run beside the store that overwrites the old one."""
+
+    def f(x: torch.Tensor, running: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        running.mul_(0.9).add_(x.mean(0))
+        return (x - running) @ w * running
+
+    check(f, torch.randn(5, 13), torch.randn(13), torch.randn(13, 13), dynamic=dynamic)
+
+
+def test_a_sum_along_what_a_statistic_is_folded_over() -> None:
+    """Two folds, each kept along an axis that the other folds: the inner one gets loops of its own."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.group_norm(x.tril(), 9).sum(dim=[0, 1, 3])
+
+    check(f, torch.randn(2, 9, 33, 9), tolerance=1e-4)
+
+
+def test_equal_additions_add_up() -> None:
+    """A scatter whose source and place do not change along an axis adds as often as the axis is long."""
+    place, values = torch.ones(1, dtype=torch.int64), torch.randn(4)
+    check(lambda y, i: y.index_add(0, i, torch.ones(7)), torch.zeros(3), place[0].expand(7))
+    check(lambda y: y.index_add(0, torch.full((7,), 2), torch.ones(7)), torch.zeros(3))
+    check(lambda y: y.index_add(0, torch.full((0,), 2), torch.full((0,), torch.inf)), torch.zeros(3))
+    check(lambda y, v: y.scatter_add(0, torch.ones(5, 4, dtype=torch.int64), v.expand(5, 4)), torch.zeros(3, 4), values)
+
+
 def test_mutation_beside_training() -> None:
     def f(w: torch.Tensor, x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
         h = (x @ w).relu()

@@ -20,6 +20,7 @@ from torch.utils._sympy.functions import Max as TorchMax
 
 from ridgeline.base.errors import CannotConvert, CheckFailed, NoRow
 from ridgeline.capture.lines import user_line
+from ridgeline.capture.statistics import ADDED
 from ridgeline.ir.graph import Definition, Graph, Node, NodeKind
 from ridgeline.ir.index import Index, Sym, as_index
 from ridgeline.ir.kernel import Buffer, Mode
@@ -255,7 +256,8 @@ class _Converter:
         return self.parts.get(first.name, first.name) if isinstance(first, FxNode) else None
 
     def origin(self, fx: FxNode) -> dict[str, Any]:
-        return {"line": user_line(fx), "backward": self.backward or "bwd" in str(fx.meta.get("partitioner_tag", ""))}
+        backward = self.backward or "bwd" in str(fx.meta.get("partitioner_tag", ""))
+        return {"line": user_line(fx), "backward": backward, "added": bool(fx.meta.get(ADDED))}
 
     def inputs_of(self, fx: FxNode) -> tuple[str, ...]:
         """Buffers it reads, and for what is no buffer of ours the node that makes it."""

@@ -19,6 +19,7 @@ from torch.fx import Node as FxNode
 from ridgeline.base.records import MoveAccount
 from ridgeline.capture.convert import operator_name
 from ridgeline.capture.lines import user_line
+from ridgeline.capture.statistics import ADDED, keep_row_statistics
 from ridgeline.ops.table import Kind, find
 
 # Rows that a generated kernel can repeat from their inputs (a softmax too: its row is there to be read again).
@@ -54,14 +55,31 @@ def _repeatable(fx: FxNode) -> bool:
     return _kind(fx) in REPEATABLE and isinstance(fx.meta.get("val"), torch.Tensor)
 
 
+def _late(joint: GraphModule) -> set[FxNode]:
+    """Nodes that depend on a tangent."""
+    late: set[FxNode] = set()
+    for n in joint.graph.nodes:
+        tangent = n.op == "placeholder" and "tangents" in str(n.target)
+        tagged = n.meta.get("partitioner_tag") == "must_be_in_backward"
+        if tangent or tagged or any(a in late for a in n.all_input_nodes):
+            late.add(n)
+    return late
+
+
+def _serves(n: FxNode, late: set[FxNode]) -> bool:
+    """Whether a node is of the backward, or a view that only the backward reads."""
+    return n in late or (_kind(n) is Kind.VIEW and bool(n.users) and all(_serves(u, late) for u in n.users))
+
+
 class _Partition:
     def __init__(self, joint: GraphModule, forward_outputs: int) -> None:
         self.joint = joint
+        self.late = _late(joint)
+        keep_row_statistics(joint, self.late, lambda n: _serves(n, self.late))
         forward, backward = _extract_fwd_bwd_outputs(joint, num_fwd_outputs=forward_outputs)[:2]
         self.forward_outputs = [o for o in forward if isinstance(o, FxNode)]
         self.backward_outputs = [o for o in backward if isinstance(o, FxNode)]
         self.order = {n: k for k, n in enumerate(joint.graph.nodes)}
-        self.late = self._late()
         self.forward = self._ancestors(self.forward_outputs)
         self.stored = self._stored()
         self.saved: set[FxNode] = set()
@@ -69,16 +87,6 @@ class _Partition:
             set()
         )  # needed, by itself or through views, and not repeatable: saved whatever is decided
         self.moves: list[MoveAccount] = []
-
-    def _late(self) -> set[FxNode]:
-        """Nodes that depend on a tangent."""
-        late: set[FxNode] = set()
-        for n in self.joint.graph.nodes:
-            tangent = n.op == "placeholder" and "tangents" in str(n.target)
-            tagged = n.meta.get("partitioner_tag") == "must_be_in_backward"
-            if tangent or tagged or any(a in late for a in n.all_input_nodes):
-                late.add(n)
-        return late
 
     def _ancestors(self, roots: Sequence[FxNode]) -> set[FxNode]:
         seen: set[FxNode] = set()
@@ -174,9 +182,13 @@ def partition(
     work = _Partition(joint, num_fwd_outputs)
     work.decide()
     record(work.moves)
+    again = {n.name for n in work.forward}
     saved = sorted(work.saved, key=lambda n: work.order[n])
     values = [n for n in saved if not isinstance(n.meta.get("val"), SYMBOLIC)]
     sizes = [n for n in saved if isinstance(n.meta.get("val"), SYMBOLIC)]
     out: Any = _extract_fwd_bwd_modules(joint, values, sizes, num_fwd_outputs=num_fwd_outputs)
     forward, backward = out
+    for n in backward.graph.nodes:
+        if n.op == "call_function" and n.name in again:
+            n.meta[ADDED] = True  # eager mode makes it once, in the forward
     return forward, backward

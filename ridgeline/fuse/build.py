@@ -59,7 +59,8 @@ class _Builder:
     def store(self, unit: Unit) -> Store:
         axis_map = self.group.maps[unit.name]
         index = tuple(substitute_index(i, axis_map, self.inline) for i in plain_index(unit))
-        return Store(unit.name, index, self.value(unit), unit.definition.mode)
+        domain = (a for i in unit.definition.axes for a in axis_map.get(i, as_index(0)).axes)
+        return Store(unit.name, index, self.value(unit), unit.definition.mode).over(dict.fromkeys(domain))
 
 
 class Build:

@@ -93,7 +93,7 @@ class Solution:
     def _bind_same(self, left: Index, right: Index) -> bool:
         """Two positions of one form are equal where each axis is: a window's 2*i + r - 1 and another's."""
         ours, theirs = (sorted(i.axes, key=lambda a: a.name) for i in (left, right))
-        if not 1 < len(ours) == len(theirs) <= MOST_PAIRED or not left.axes.isdisjoint(right.axes):
+        if not 0 < len(ours) == len(theirs) <= MOST_PAIRED or not left.axes.isdisjoint(right.axes):
             return False
         for order in permutations(theirs):
             pairs = list(zip(ours, order, strict=True))

@@ -128,8 +128,8 @@ class _Walk:
             for other in group.units:
                 theirs = group.maps[other.name]
                 at = [access(v, theirs) for v in other.loads if v.attr.buffer == unit.storage]
-                wider = not mapped(other.space, theirs) <= domain
-                if at and (unit.is_scatter or wider or any(i != made for i in at)):
+                wider = not mapped(other.space, theirs) <= domain and unit.storage in sees[other.name]
+                if wider or (at and (unit.is_scatter or any(i != made for i in at))):
                     return "it would overwrite an input that other points still read"
             for j, other in enumerate(group.units):
                 if j == k or unit.storage not in sees[other.name] or not self.stored(group, other):

@@ -55,6 +55,7 @@ class Node:
     flops: Mapping[str, float] | None = None  # of a library call; None where unknown
     family: str = ""  # kind of row, or "library"
     random: bool = False  # a library call that draws a number for each element of its first output
+    added: bool = False  # by the partitioner: eager mode runs no such operator here
     draws: bool = False  # it takes random numbers from a generator: such calls keep their order
 
     @cached_property

@@ -9,12 +9,12 @@ that is not free in the fold, which changes no result. Loops, tiles, passes and 
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from ridgeline.ir.index import Axis, Index, as_index
-from ridgeline.ir.types import DType
-from ridgeline.ir.value import Value, nodes
+from ridgeline.ir.types import BOOL, DType
+from ridgeline.ir.value import Value, const, iota, nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,17 @@ class Store:
     def domain(self) -> frozenset[Axis]:
         """The axes this store runs over."""
         return self.value.axes.union(*(i.axes for i in self.index))
+
+    def over(self, axes: Iterable[Axis]) -> "Store":
+        """The same store run over these axes: an addition that they do not change is made as often at once."""
+        idle = [a for a in axes if a not in self.domain]
+        if self.mode is not Mode.ADD or not idle or self.value.dtype is BOOL:
+            return self
+        times = as_index(1)
+        for axis in idle:
+            times = times * axis.size
+        dtype = self.value.dtype
+        return replace(self, value=const(0, dtype) if times.const == 0 else self.value * iota(times, dtype))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from ridgeline.ir.types import F64, U8, DType
 from ridgeline.ir.value import Value, const, word
 from ridgeline.ops.array import Array, apply, count, full, pointwise
 from ridgeline.ops.folds import norm_of
-from ridgeline.ops.table import Context, composite
+from ridgeline.ops.table import Context, composite, fold_row
 
 Triple = tuple[Array | None, ...]
 
@@ -46,6 +46,13 @@ def log_softmax(x: Array, dim: int, half_to_float: bool) -> Array:
     """y = x - max - log(sum(exp(x - max))) along `dim`."""
     top, total = top_and_sum(x, dim)
     return x - top - apply("log", total)
+
+
+@fold_row("ridgeline.log_softmax_rows.default")
+def log_softmax_rows(x: Array, dim: int) -> tuple[Array, Array]:
+    """What a log-softmax needs of each row: its maximum, and log(sum(exp(x - max))). Both keep `dim` as size 1."""
+    top, total = top_and_sum(x, dim)
+    return top, apply("log", total)
 
 
 @composite("aten._softmax_backward_data.default")

@@ -70,12 +70,13 @@ def assemble(tasks: Sequence[Task], buffers: Mapping[str, Buffer], choose: Choos
 
 
 def _next_group(remaining: Sequence[Task], choose: Choose) -> tuple[Nest, list[Task]]:
-    """The largest task that can run now, and all that fit in its loops."""
-    for lead in sorted(remaining, key=points, reverse=True):
-        nest = choose(remaining, lead)
-        group = _fitting(remaining, nest)
-        if lead in group:
-            return nest, group
+    """The largest task that can run now, in loops that suit the others too or else itself, and all that fit in them."""
+    for suited in (False, True):
+        for lead in sorted(remaining, key=points, reverse=True):
+            nest = choose([lead] if suited else remaining, lead)
+            group = _fitting(remaining, nest)
+            if lead in group:
+                return nest, group
     raise CheckFailed("schedule", str(remaining[0]), "no task can run: folds need each other")
 
 

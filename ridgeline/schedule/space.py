@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, islice
 
 from ridgeline.ir.index import Axis, Index, as_index, flatten, unflatten
-from ridgeline.ir.kernel import Kernel
+from ridgeline.ir.kernel import Kernel, Store
 from ridgeline.ir.types import DType
 from ridgeline.ir.value import Value, load, substitute
 from ridgeline.schedule.rewrite import EXPAND, elements_count, expanded
@@ -182,7 +182,8 @@ def space(kernel: Kernel) -> Space:
                 aligner.see(read)
         offset = aligner.buffers[store.buffer].offset(index)
         over = _alike(store.buffer, kernel)
-        writes.append(Write(store.buffer, offset, aligner.see(store.value), store.mode, over=over))
+        flat = Store(store.buffer, (offset,), aligner.see(store.value), store.mode).over(store.domain)
+        writes.append(Write(flat.buffer, offset, flat.value, flat.mode, over=over))
     folds: list[Task] = list(_inner_first(aligner.folds()))
     tasks = [t for t in (*folds, *writes) if all(a.size.const != 0 for a in t.domain)]
     used = frozenset().union(*(t.domain for t in tasks)) if tasks else frozenset()

@@ -66,6 +66,8 @@ def price(steps: Steps, device: Device, phase: str, calls: float, tensors: int =
 
 def _runs_in_eager(node: Node) -> bool:
     """Whether eager mode runs an operator; a mutated input's `copy_` stands for its producer working in place."""
+    if node.added:
+        return False
     if node.operator == "aten.copy_.default" and node.storage is not None:
         return False
     return node.kind in (NodeKind.COMPUTE, NodeKind.LIBRARY) and node.family != "size"
