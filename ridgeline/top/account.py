@@ -13,7 +13,6 @@ import torch
 
 from ridgeline.base.records import (
     Account,
-    Ceiling,
     Elsewhere,
     GraphAccount,
     KernelAccount,
@@ -27,6 +26,7 @@ from ridgeline.fuse.build import steps as plan_steps
 from ridgeline.fuse.walk import walk
 from ridgeline.hw.device import Device
 from ridgeline.ir.steps import Steps
+from ridgeline.report.roofline import ceilings
 from ridgeline.top.backend import Event
 from ridgeline.top.findings import findings
 from ridgeline.top.price import Priced, price
@@ -71,7 +71,7 @@ def account_of(run: Run, events: Sequence[Event], device: Device, elsewhere: Seq
         there,
         (),
         (*run.notes, *_notes(run, events, device)),
-        _ceilings(device),
+        ceilings(device),
     )
     return replace(base, findings=findings(base, run, device))
 
@@ -179,19 +179,6 @@ def _elsewhere(events: Sequence[Event], device: Device, compiled_steps: int) -> 
     fits = None if device.memory_bytes is None else peak <= device.memory_bytes
     note = "" if device.efficiency else "uncalibrated"
     return Elsewhere(device.id, eager_s, graph_s, limit_s, binds, fits, note)
-
-
-def _ceilings(device: Device) -> tuple[Ceiling, ...]:
-    out = [Ceiling("memory", device.copy_bytes_per_s)]
-    out += [Ceiling(level.name, level.bytes_per_s) for level in device.levels[:-1]]
-    for number_format in ("fp32", "bf16", "fp16"):
-        vector = device.peak_flops_per_s(number_format, matrix=False)
-        matrix = device.peak_flops_per_s(number_format, matrix=True)
-        if vector is not None:
-            out.append(Ceiling(number_format, flops_per_s=vector))
-        if matrix is not None:
-            out.append(Ceiling(f"{number_format} matmul", flops_per_s=matrix))
-    return tuple(out)
 
 
 def _notes(run: Run, events: Sequence[Event], device: Device) -> list[str]:
