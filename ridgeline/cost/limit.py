@@ -21,6 +21,8 @@ UNCALIBRATED_SPREAD = 2.0
 CALIBRATED_SPREAD = 1.3
 # Floor of one launch where the device file has none: 1.5-2.5 us on data-centre GPUs in the same data.
 UNKNOWN_LAUNCH_S = 2e-6
+# What an operator of eager mode costs its host where the device file has nothing: pytorch/pytorch#82793.
+UNKNOWN_DISPATCH_S = 4e-6
 
 NOTHING: Mapping[str, int] = MappingProxyType({})
 
@@ -76,8 +78,8 @@ def predict(work: Work, limit: Limit, device: Device, family: str, eager: bool =
     known = device.efficiency
     efficiency = known.get(family, known.get("kernel"))
     calibrated = efficiency is not None
-    floor = device.dispatch_s if eager and device.dispatch_s is not None else device.launch_s
-    floor = (UNKNOWN_LAUNCH_S if floor is None else floor) * work.launches
+    known_s, unknown_s = (device.dispatch_s, UNKNOWN_DISPATCH_S) if eager else (device.launch_s, UNKNOWN_LAUNCH_S)
+    floor = (unknown_s if known_s is None else known_s) * work.launches
     seconds = limit.seconds / (efficiency if efficiency is not None else UNCALIBRATED_EFFICIENCY)
     if work.matmul_flops and work.flops:
         rates = (

@@ -26,9 +26,10 @@ def near_bytes(touches: Sequence[Touch], device: Device, repeats: bool = True) -
     """For each kernel, the bytes served by each level nearer than device memory.
 
     `repeats`: the same kernels run again and again (a training loop), so the first touch of a step may find what the
-    step before left behind.
+    step before left behind. A level whose rate nobody tells is taken for device memory, and not for free.
     """
-    caches = [(level.name, level.capacity_bytes) for level in device.levels[:-1] if level.capacity_bytes]
+    known = (level for level in device.levels[:-1] if level.capacity_bytes and level.bytes_per_s)
+    caches = [(level.name, level.capacity_bytes or 0.0) for level in known]
     if not caches:
         return [{} for _ in touches]
     name, capacity = caches[-1][0], caches[-1][1] * USABLE
