@@ -162,6 +162,36 @@ def test_a_sum_along_what_a_statistic_is_folded_over() -> None:
     check(f, torch.randn(2, 9, 33, 9), tolerance=1e-4)
 
 
+@pytest.mark.parametrize("shape", [(1, 2), (4, 8)])
+def test_what_reads_an_input_stays_before_what_overwrites_it(shape: tuple[int, int]) -> None:
+    """A chain that only a later part reads is not moved there past the update of its input."""
+
+    def added(kv: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        old = kv * 2
+        kv.add_(1)
+        return old.roll(1, 0) + kv @ w
+
+    def copied_over(kv: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        new = kv @ w
+        old = torch.nn.functional.layer_norm(kv, (kv.size(1),))
+        kv.copy_(new)
+        return old[:1] * (kv @ w) + old
+
+    for f in (added, copied_over):
+        check(f, torch.randn(shape), torch.randn(shape[1], shape[1]), tolerance=1e-4)
+
+
+def test_sums_over_nothing_beside_sums_over_something() -> None:
+    check(lambda x: (x.exp(), x.exp()[1:].sum()), torch.randn(1, 2))
+
+
+def test_many_small_additions_to_a_narrow_type() -> None:
+    """In bf16, 128 + 0.5 is 128: such sums are kept wider until they are done."""
+    run = compiled(lambda i, v: torch.zeros(4, dtype=v.dtype).scatter_add(0, i, v))
+    sums = run(torch.ones(30_000, dtype=torch.int64), torch.full((30_000,), 0.5, dtype=torch.bfloat16))
+    assert sums.tolist() == [0, pytest.approx(15_000, rel=0.01), 0, 0]
+
+
 def test_equal_additions_add_up() -> None:
     """A scatter whose source and place do not change along an axis adds as often as the axis is long."""
     place, values = torch.ones(1, dtype=torch.int64), torch.randn(4)

@@ -303,7 +303,9 @@ class _Converter:
         )
 
     def flops(self, fx: FxNode, row: Row, out: tuple[Buffer, ...]) -> Mapping[str, float] | None:
-        """What a library row counts; None where an argument is outside what rows can see (complex, sparse)."""
+        """What a library row counts; None where an argument or size is outside what rows can see (complex, sparse)."""
+        if not out and row.wants_context:
+            return None
         try:
             args, kwargs = self.arguments(fx)
             extra = {"context": self.context(fx, out)} if row.wants_context else {}

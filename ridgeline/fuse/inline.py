@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from ridgeline.base.records import MoveAccount
 from ridgeline.cost.count import Hints
 from ridgeline.fuse.price import Price
+from ridgeline.fuse.regions import overwritten_inputs
 from ridgeline.fuse.space import plain
 from ridgeline.fuse.unit import (
     Unit,
@@ -35,7 +36,7 @@ def inline_cheap(
     units: Units, need: Mapping[str, str], depth: Mapping[str, int], hints: Hints, price: Price
 ) -> tuple[Units, list[MoveAccount]]:
     """The units after recompute moves, and the moves."""
-    work = _Inlining(dict(units.units), units.buffers, need, depth, hints, price)
+    work = _Inlining(dict(units.units), units.buffers, need, depth, hints, price, overwritten_inputs(units))
     for name in reversed(list(work.kept)):  # readers first: what they make again, they read of its inputs
         work.consider(work.kept[name])
     return replace(units, units=work.kept), work.moves
@@ -49,6 +50,7 @@ class _Inlining:
     depth: Mapping[str, int]
     hints: Hints
     price: Price
+    overwritten: frozenset[str]
     moves: list[MoveAccount] = field(default_factory=list)
     readers: dict[str, set[str]] = field(default_factory=dict)
 
@@ -72,7 +74,7 @@ class _Inlining:
         gone = len(far) == len(users)
         most = MOST_MOVED if gone and len(far) == 1 else MOST_REPEATED
         whole = self.expanded(unit, most)
-        if len(whole.values) > most:
+        if len(whole.values) > most or not self.overwritten.isdisjoint(whole.reads):
             return
         changed = [_with_inlined(r, whole) for r in far]
         saved, seconds = self.gain(whole, far, changed, gone)

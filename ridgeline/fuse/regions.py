@@ -91,14 +91,21 @@ def _readers(graph: Graph, units: Units, base: Mapping[str, tuple[str, ...]]) ->
 
 def _sink(graph: Graph, units: Units, depth: dict[str, int], readers: Mapping[str, list[tuple[str, bool]]]) -> None:
     """Moves units down to their nearest reader, with the units of their depth that feed only them."""
+    overwritten = overwritten_inputs(units)
     for unit in reversed(list(units.units.values())):
         users = readers.get(unit.name, ())
         if not users or unit.storage is not None or unit.name in graph.kept:
             continue
         nearest = min(depth.get(r, 0) for r, _ in users)
         if nearest > depth[unit.name]:
-            for name in _only_for(unit, graph, units, depth, readers):
-                depth[name] = nearest
+            chain = _only_for(unit, graph, units, depth, readers)
+            if not any(name in overwritten for c in chain for name in units.units[c].reads):
+                depth |= dict.fromkeys(chain, nearest)
+
+
+def overwritten_inputs(units: Units) -> frozenset[str]:
+    """Buffers that some unit writes over: who reads them must do so where it stands."""
+    return frozenset(u.storage for u in units.units.values() if u.storage is not None and u.storage not in units.units)
 
 
 def _only_for(

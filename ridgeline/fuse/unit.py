@@ -16,6 +16,7 @@ from ridgeline.ir.kernel import Buffer, Mode
 from ridgeline.ir.value import Value, const, load, loads, nodes, operands, substitute, substitute_index, word
 
 START = "#start"  # suffix of the buffer a scatter begins from
+SUMS = "#sums"  # suffix of the wider buffer that a scatter into a narrow type adds up in
 NEW = "#new"  # suffix of the buffer that holds what an input becomes, until nothing reads the input any more
 
 
@@ -203,6 +204,13 @@ def _split(node: Node, d: Definition, position: int) -> list[Unit]:
         return [made, Unit(d.buffer.name, node, back, position, node.storage)]
     if d.initial is None:
         return [Unit(d.buffer.name, node, d, position, node.storage)]
+    if node.storage is None and d.mode is Mode.ADD and d.buffer.dtype.compute is not d.buffer.dtype:
+        # Many small additions to a large bf16 number would leave it as it is.
+        sums = replace(d.buffer, name=d.buffer.name + SUMS, dtype=d.buffer.dtype.compute)
+        value = load(sums.name, _own(d.initial), sums.dtype)
+        last = replace(d.initial, buffer=d.buffer, value=value)
+        wide = replace(d, buffer=sums, initial=replace(d.initial, buffer=sums))
+        return [*_split(node, wide, position), Unit(d.buffer.name, node, last, position)]
     start = replace(d.initial, buffer=replace(d.buffer, name=d.buffer.name + START))
     # A scatter into a mutated input (index_put_) starts from that input's own memory.
     storage = node.storage if node.storage is not None else start.buffer.name

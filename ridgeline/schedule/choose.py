@@ -73,7 +73,7 @@ def loop_order(axes: Sequence[Axis], found: Sequence[Access], lane: Axis | None)
 def rows_first(order: list[Axis], tasks: Sequence[Task], lane: Axis | None) -> list[Axis]:
     """Moves kept axes outside of folded ones where lanes are folded, so that the states stay in registers."""
     for task in tasks:
-        if isinstance(task, Fold) and lane in task.axes and task.domain.issubset(order):
+        if isinstance(task, Fold) and not task.empty and lane in task.axes and task.domain.issubset(order):
             place = min((order.index(a) for a in task.axes), default=0)
             late = [a for a in order[place:] if a in task.kept]
             early = [a for a in order if a not in late]
