@@ -117,3 +117,29 @@ def test_bad_input_is_one_clear_line(script: Path, tmp_path: Path) -> None:
     assert not target.parent.exists()
     assert "--steps" in one_line(call("explain", "--steps", "0", str(script)))
     assert "explain" in one_line(call("explan", str(script)))
+    assert "no such option" in one_line(call("explain", "--tops", "3", str(script)))
+    assert "options stand before" in one_line(call("explain", "torch.nn:ReLU", "--input-shape", "2x3"))
+    assert "module:object" in one_line(call("run", "--input-shape", "2x3", str(script), "1"))
+    assert "without arguments" in one_line(call("explain", "--input-shape", "2x3", "torch.nn:Linear"))
+
+
+@pytest.mark.parametrize("steps", ["1", "2", "8"])
+def test_a_step_is_a_step_however_early_the_script_ends(script: Path, tmp_path: Path, steps: str) -> None:
+    """What is called on copies after the end of the script is no part of a step."""
+    document = tmp_path / "a.json"
+    done = call("explain", "--no-measure", "--json", str(document), str(script), steps)
+    assert done.returncode == 0, done.stderr
+    calls = {g["phase"]: g["calls"] for g in json.loads(document.read_text())["graphs"]}
+    assert calls == {"forward": 1, "backward": 1, "optimizer": 1}
+
+
+def test_nothing_captured_is_unknown_and_not_zero(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text("print(1 + 1)\n")
+    document = tmp_path / "a.json"
+    done = call("explain", "--on", "b200", "--json", str(document), "plain.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    account = json.loads(document.read_text())
+    assert all(plan["predicted_s"] is None for plan in account["plans"])
+    assert account["elsewhere"] == []
+    assert "is 0 s" not in done.stdout
+    assert "no step was captured" in call("run", "plain.py", cwd=tmp_path).stderr

@@ -35,7 +35,10 @@ def make_program(target: str, shapes: Sequence[str], calls: int | None, seed: in
     inputs = [_make_input(target, shape, generator) for shape in shapes]
     subject = _load(target)
     if isinstance(subject, type) and issubclass(subject, nn.Module):
-        subject = subject()
+        try:
+            subject = subject()
+        except TypeError as error:
+            raise BadScript(target, f"its class cannot be made without arguments ({error})") from None
     if not callable(subject):
         raise BadScript(target, f"it is a {type(subject).__name__}, which cannot be called")
     # A function is no root by itself; through torch.compile it becomes one.

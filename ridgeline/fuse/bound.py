@@ -5,7 +5,7 @@ outside once, what is needed outside once, and the arithmetic of its definitions
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ridgeline.base.records import NO_WORK, Limit, Work
 from ridgeline.cost.count import Hints, bytes_read, definition_values, node_work, stored_elements
@@ -99,6 +99,7 @@ def step_limit(graph: Graph, device: Device) -> tuple[Limit, Work]:
         seconds += limit.seconds
         if limit.seconds:
             resources[limit.binds] = resources.get(limit.binds, 0.0) + limit.seconds
-        total = total + part.work
+        # Of an unknown number of operations the least is none: the rest of the work is not unknown with it.
+        total = total + (part.work if part.work.flops is not None else replace(part.work, flops={}))
     binds = max(resources, key=lambda name: resources[name]) if resources else "nothing"
     return Limit(seconds, binds, resources), total

@@ -49,12 +49,13 @@ def account_of(run: Run, events: Sequence[Event], device: Device, elsewhere: Seq
     """Everything that one run of a script showed."""
     compiled_steps = max(sum(s.mode is Mode.COMPILED for s in run.steps), 1)
     used = [e for e in events if e.compiled is not None and e.calls]
-    priced = [_price(e, e.compiled.steps, device, compiled_steps) for e in used if e.compiled]
-    graphs = tuple(_graph(e, p, compiled_steps) for e, p in zip(used, priced, strict=True))
+    calls = [_calls(e, run, compiled_steps) for e in used]
+    priced = [_price(e, e.compiled.steps, device, n) for e, n in zip(used, calls, strict=True) if e.compiled]
+    graphs = tuple(_graph(e, p, n) for e, p, n in zip(used, priced, calls, strict=True))
     plans = _plans(run, graphs, priced)
     graph_step = plans[1].measured
     kernel_s = sum((k.seconds or 0.0) * k.calls for g in graphs for k in g.kernels)
-    there = tuple(_elsewhere(used, other, compiled_steps) for other in elsewhere)
+    there = tuple(_elsewhere(used, calls, other) for other in elsewhere) if used else ()
     base = Account(
         SCHEMA_VERSION,
         run.target,
@@ -76,11 +77,21 @@ def account_of(run: Run, events: Sequence[Event], device: Device, elsewhere: Seq
     return replace(base, findings=findings(base, run, device))
 
 
-def _price(event: Event, steps: Steps, device: Device, compiled_steps: int) -> Priced:
-    return price(steps, device, event.phase, event.calls / compiled_steps, event.tensors)
+def _calls(event: Event, run: Run, compiled_steps: int) -> float:
+    """Calls of a graph a step. Those on copies after the script's end are none of them."""
+    root = event.root.name if event.root is not None else None
+    real = event.calls - sum(1 + time.calls for time in run.replayed if time.root == root)
+    if real > 0:
+        return real / compiled_steps
+    last = next((s for s in reversed(run.steps) if s.mode is Mode.EAGER), None)
+    return sum(time.calls for time in last.roots if time.root == root) or 1 if last is not None else 1
 
 
-def _graph(event: Event, priced: Priced, compiled_steps: int) -> GraphAccount:
+def _price(event: Event, steps: Steps, device: Device, calls: float) -> Priced:
+    return price(steps, device, event.phase, calls, event.tensors)
+
+
+def _graph(event: Event, priced: Priced, calls: float) -> GraphAccount:
     assert event.compiled is not None
     plan = event.compiled.plan
     # The first call of a graph warms caches and threads; it is timed but not counted where there are others.
@@ -94,7 +105,7 @@ def _graph(event: Event, priced: Priced, compiled_steps: int) -> GraphAccount:
         event.phase,
         line,
         len(priced.eager),
-        event.calls / compiled_steps,
+        calls,
         sum(event.compiled.seconds.values()),
         kernels,
         tuple(replace(k, line=k.line or line) for k in priced.eager),
@@ -153,6 +164,12 @@ def _plans(run: Run, graphs: Sequence[GraphAccount], priced: Sequence[Priced]) -
         return max(seen) if seen else None
 
     times = {m: measured([s.wall_s for s in run.timed(m)]) for m in (Mode.EAGER, Mode.COMPILED)}
+    if not graphs:  # nothing is known, and nothing is not 0 s
+        return (
+            StepPlan("eager", None, times[Mode.EAGER], None, None, peak(Mode.EAGER), None),
+            StepPlan("graph", None, times[Mode.COMPILED], None, None, peak(Mode.COMPILED), None),
+            StepPlan("limit", None, None, None, None, None, None),
+        )
     return (
         StepPlan("eager", eager[0], times[Mode.EAGER], eager[1], eager[2], peak(Mode.EAGER), eager[3]),
         StepPlan("graph", graph[0], times[Mode.COMPILED], graph[1], graph[2], peak(Mode.COMPILED), graph[3]),
@@ -160,15 +177,14 @@ def _plans(run: Run, graphs: Sequence[GraphAccount], priced: Sequence[Priced]) -
     )
 
 
-def _elsewhere(events: Sequence[Event], device: Device, compiled_steps: int) -> Elsewhere:
+def _elsewhere(events: Sequence[Event], calls_a_step: Sequence[float], device: Device) -> Elsewhere:
     """The walk repeated with another device's numbers."""
     eager_s = graph_s = limit_s = 0.0
     peak = 0
     resources: dict[str, float] = {}
-    for event in events:
+    for event, calls in zip(events, calls_a_step, strict=True):
         assert event.compiled is not None
-        calls = event.calls / compiled_steps
-        there = _price(event, plan_steps(walk(event.compiled.plan.graph, device)), device, compiled_steps)
+        there = _price(event, plan_steps(walk(event.compiled.plan.graph, device)), device, calls)
         eager_s += _sum(there.eager)[0]
         graph_s += _sum(there.kernels)[0]
         limit_s += there.limit.seconds * calls

@@ -4,6 +4,7 @@ Reads options, checks outputs before the long work begins, runs the script with 
 account to the views. Everything after SCRIPT is the script's own.
 """
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,12 +14,14 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from ridgeline.base.errors import BadScript
 from ridgeline.base.knobs import knobs_from
 from ridgeline.base.records import Account
 from ridgeline.capture.schedule import Policy
 from ridgeline.capture.script import Session
 from ridgeline.capture.script import run as run_script
 from ridgeline.capture.steps import Run
+from ridgeline.capture.target import is_object
 from ridgeline.hw import catalog
 from ridgeline.report.document import to_json
 from ridgeline.report.headline import one_line
@@ -42,7 +45,7 @@ OWN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "allo
 Script = Annotated[str, typer.Argument(metavar="SCRIPT", help="A Python script, or module:object with --input-shape.")]
 Steps = Annotated[int | None, typer.Option("--steps", min=1, help="End the script after so many steps.")]
 Shapes = Annotated[
-    list[str] | None, typer.Option("--input-shape", metavar="2,3,224", help="Input of a module:object; repeatable.")
+    list[str] | None, typer.Option("--input-shape", metavar="8x128", help="Input of a module:object; repeatable.")
 ]
 
 
@@ -97,10 +100,14 @@ def _explain(
         check_writable(asked)
     result, backend = _session(script, arguments, policy, steps, input_shapes, timed=policy is Policy.MEASURE)
     account = account_of(result, backend.events, backend.engine.device(_main_device(backend)), elsewhere)
-    render(account, top, console_for())
     for kind, path in outputs.items():
         if path is not None:
             write(Path(path), WRITERS[kind](account))
+    try:
+        render(account, top, console_for())
+        sys.stdout.flush()
+    except BrokenPipeError:  # who reads has seen enough; what Python still holds back goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return result.exit_code
 
 
@@ -117,6 +124,12 @@ def _run(script: str, arguments: Sequence[str], steps: int | None, input_shapes:
 def _session(
     script: str, arguments: Sequence[str], policy: Policy, steps: int | None, input_shapes: Sequence[str], timed: bool
 ) -> tuple[Run, Backend]:
+    if script.startswith("-"):
+        raise BadScript(script, "there is no such option, and options stand before the script; --help shows them")
+    if is_object(script) and arguments:
+        raise BadScript(script, f"{arguments[0]} stands after it; options stand before a module:object")
+    if input_shapes and not is_object(script):
+        raise BadScript(script, "--input-shape is for a module:object, and this is a script")
     knobs = knobs_from({})
     backend = Backend(Engine(knobs), knobs, timed)
     session = Session(Compiler(backend), policy, steps, input_shapes=tuple(input_shapes))
