@@ -181,6 +181,13 @@ def test_what_reads_an_input_stays_before_what_overwrites_it(shape: tuple[int, i
         check(f, torch.randn(shape), torch.randn(shape[1], shape[1]), tolerance=1e-4)
 
 
+def test_a_log_softmax_given_back_is_laid_out_as_eagers() -> None:
+    check(lambda x: x.log_softmax(-1), torch.randn(13, 5).t().requires_grad_())
+    check(
+        lambda x: (y := x.log_softmax(1), y[:, 1:].exp().sum()), torch.randn(2, 3, 4).permute(0, 2, 1).requires_grad_()
+    )
+
+
 def test_sums_over_nothing_beside_sums_over_something() -> None:
     check(lambda x: (x.exp(), x.exp()[1:].sum()), torch.randn(1, 2))
 

@@ -68,7 +68,9 @@ def _late(joint: GraphModule) -> set[FxNode]:
 
 def _serves(n: FxNode, late: set[FxNode]) -> bool:
     """Whether a node is of the backward, or a view that only the backward reads."""
-    return n in late or (_kind(n) is Kind.VIEW and bool(n.users) and all(_serves(u, late) for u in n.users))
+    return n.op != "output" and (
+        n in late or (_kind(n) is Kind.VIEW and bool(n.users) and all(_serves(u, late) for u in n.users))
+    )
 
 
 class _Partition:

@@ -139,8 +139,7 @@ def read_index_through(index: Index, source: Mapping[str, Definition]) -> Index:
         return index
 
     def inline(v: Value) -> Value | None:
-        d = source.get(v.attr.buffer)
-        return None if d is None else substitute(d.value, dict(zip(d.axes, v.attr.index, strict=True)))
+        return None if v.attr.buffer not in source else read_through(v, source)
 
     return substitute_index(index, {}, inline)
 
