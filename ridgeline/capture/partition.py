@@ -85,9 +85,8 @@ class _Partition:
         self.forward = self._ancestors(self.forward_outputs)
         self.stored = self._stored()
         self.saved: set[FxNode] = set()
-        self.sure: set[FxNode] = (
-            set()
-        )  # needed, by itself or through views, and not repeatable: saved whatever is decided
+        # Needed, by itself or through views, and not repeatable: saved whatever is decided.
+        self.sure: set[FxNode] = set()
         self.moves: list[MoveAccount] = []
 
     def _ancestors(self, roots: Sequence[FxNode]) -> set[FxNode]:

@@ -118,9 +118,8 @@ class _Inlining:
         inside = {whole.name, *(u.name for u in before)}
         for old, new in zip(before, after, strict=True):
             reads = unit_reads(new, self.buffers, self.hints)
-            added = (count for name, count in reads.items() if not self.shared(name, new, inside))
-            saved += sum(unit_reads(old, self.buffers, self.hints).values())
-            saved -= sum(added) + sum(reads[n] for n in old.reads if n in reads and self.shared(n, new, inside))
+            own = (n for name, n in reads.items() if name in old.reads or not self.shared(name, new, inside))
+            saved += sum(unit_reads(old, self.buffers, self.hints).values()) - sum(own)
         if gone:
             mine = unit_reads(whole, self.buffers, self.hints)
             saved += sum(count for name, count in mine.items() if not self.shared(name, whole, inside))
